@@ -1,8 +1,8 @@
 //! Which parts of an array read as zeroes, as far as the members know it without reading.
-//! Owns: the walk over pieces, and the leap over stretches where no member stores anything. Not here: what a member
+//! Owns: the walk over pieces, and the skip over stretches where no member stores anything. Not here: what a member
 //! knows (`host`). Invariant: a stretch is called zero only if it reads as zero on every copy that a read may take.
 //!
-//! A leap makes a sparse 18 TB array cheap. Addresses are linear, so one question to each member tells whether [from,
+//! The skip makes a sparse 18 TB array cheap. Addresses are linear, so one query of each member tells whether [from,
 //! to) of the array is zero. If no member stores anything there, lost members held zeroes too, because the parity of
 //! zeroes is zero.
 
@@ -14,9 +14,9 @@ use uraid_block::{
 };
 use uraid_layout::{CopyChoice, Layout};
 
-/// The most pieces that one question walks; the answer then covers what was walked.
+/// The most pieces that one query looks at; the answer then covers these.
 const PIECES_MAX: usize = 256;
-/// The first leap is this many stripes, then twice as many, and so on.
+/// The first skip tries this many stripes, the next one twice as many, and so on.
 const LEAP_STRIPES: u64 = 16;
 
 impl<W: World> Shared<W> {
@@ -26,7 +26,7 @@ impl<W: World> Shared<W> {
         let mut known = self.first_piece(range).await?;
         assert!(known.length <= range.length, "the answer is about the range");
         if known.is_zero {
-            // Leap only once: the leap ends where some member stores something.
+            // Skip only once: the skip ends where some member stores something.
             known.length = self.leap(range, known.length).await?;
         }
         for _ in 1..PIECES_MAX {
@@ -45,7 +45,7 @@ impl<W: World> Shared<W> {
         Ok(known)
     }
 
-    /// The state of the first piece of `range`, cut where its one member's knowledge or the piece ends.
+    /// The allocation of the first piece of `range`, as far as the piece and its member's answer go.
     async fn first_piece(&self, range: ArrayRange) -> Result<Allocation, IoError> {
         let layout = &self.layout;
         let view = self.view();
@@ -61,7 +61,7 @@ impl<W: World> Shared<W> {
         Ok(self.ask_member(run.slot, on_member).await)
     }
 
-    /// A member that cannot tell counts as data. If it fails, the read that follows finds out and gets the verdict.
+    /// A member that cannot tell counts as data. If it failed, the read that follows reports that.
     async fn ask_member(&self, slot: Slot, range: Range) -> Allocation {
         let unknown = Allocation { length: range.length, is_zero: false };
         let known = self.member(slot).allocation(range).await.unwrap_or(unknown);

@@ -159,9 +159,9 @@ pub enum ReadOnlyReason {
         /// The freshest event count.
         found: u64,
     },
-    /// A slot is being moved to another device. Writing without that device would give it up.
+    /// md is copying a slot to another device (a replacement). A write would record that device as failed.
     Replacement,
-    /// md was rebuilding a member. Writing without that member would give it up: md would have to start again.
+    /// md was rebuilding a member. A write would record that member as failed, and md would have to start again.
     Rebuilding {
         /// Its slot; the lowest if there are several.
         slot: Slot,
@@ -230,7 +230,7 @@ impl StartPlan {
 /// - The freshest superblock is the one with the most events among those that have a slot. Everything shared comes
 ///   from it, and so does every member's role. A member is current if it is at most one event behind *and* the freshest
 ///   superblock still lists it in its own slot: a member that failed can be exactly one event behind.
-/// - Histories that exclude each other (members that each ran without the others) are an error.
+/// - Histories that exclude each other, because members each ran without the others, are an error.
 /// - If more members are missing than the freshest superblock records, that is an error without `run`, as in md.
 /// - A dirty raid4, 5 or 6 is an error if a missing member's blocks would be reconstructed: parity that a crash left
 ///   half-written would produce wrong data for it.
@@ -239,11 +239,11 @@ impl StartPlan {
 /// - A member that md is rebuilding, or that is to replace another, is left out, and the array starts read-only: a
 ///   write would record this member as failed, and md would start the rebuild again. With `run` it takes writes anyway.
 ///
-/// `force` gives up data for service, always in the same way; [`Forced`] says what it was needed for.
-/// It takes members that missed changes, the freshest first, one generation of event counts at a time, until there are
-/// enough and no further. It accepts dirty and degraded. Of several histories it takes the freshest, of equally fresh
-/// ones the one with the most members, then the one with the lowest dev_number. The
-/// array is dirty then, so that the first pass makes the redundancy agree with what is there. It implies `run`.
+/// `force` gives up data for service, always in the same way; [`Forced`] says what it was needed for. It takes members
+/// that missed changes, the freshest first, all of one event count at a time, until there are enough. It accepts dirty
+/// and degraded. Of several histories it takes the freshest, of equally fresh ones the one with the most members, then
+/// the one with the lowest dev_number. The array is dirty then, so that the first pass makes the redundancy agree with
+/// what is there. It implies `run`.
 ///
 /// Duplicates are an error even with `force`: two candidates with one device id always, two for one slot or one
 /// dev_number when nothing makes one of them stale.

@@ -18,8 +18,8 @@ pub struct Config {
     /// A member with more read errors than this is failed if the array can serve without it (md: max_read_errors). The
     /// count is halved for each hour without an error. 0: never.
     pub read_errors_max: u32,
-    /// How long a member's failure is held before it is judged, to collect failures that happen together, as when a
-    /// controller or a cable fails. If more members fail than the level tolerates, the array freezes and fails none of
+    /// How long a member's failure is held before it is judged, to collect failures that happen together, such as those
+    /// of a controller or a cable. If more members fail than the level tolerates, the array freezes and fails none of
     /// them.
     pub collect_failures: Duration,
     /// What happens to a member that has no room for a write.

@@ -6,7 +6,7 @@
 //!
 //! Members that share a controller or a cable fail together, but not in the same microsecond: each fails with the first
 //! request that reaches it. If the first one were failed at once, its failure would be in the superblocks before the
-//! second one fails, and the next start would lack one member more than necessary. So failures are collected for a
+//! second one fails, and the next start would lack one more member than necessary. So failures are collected for a
 //! moment, and no superblock names a failed member before all others have taken a superblock since:
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //!   member 1 fails its superblock                                                      x  the same: round 1 names no member
 //! ```
 //!
-//! A request that waits for the record also waits for the collection. If its members are failed by command meanwhile,
-//! the collection ends at once.
+//! A request that waits until its failure is recorded also waits for the collection. If its members are failed by
+//! command meanwhile, the collection ends at once.
 
 use crate::World;
 use crate::failure::Failure;
@@ -232,9 +232,9 @@ impl<W: World> Judge<W> {
         assert!(!grave.iter().any(|failure| writable.contains(failure.slot)), "a failed member takes no write");
     }
 
-    /// A mirror that froze keeps its members: readers of a torn part see its canonical copy, which a start after a crash
-    /// keeps. Without that member they would see another one. A flush that failed must not be followed by one that
-    /// succeeds.
+    /// After a freeze a mirror keeps its members: readers of a torn part see its canonical copy, and so does a start
+    /// after a crash. Without that member they would see another copy. After a failed flush, no later flush may
+    /// succeed.
     fn stay_frozen(&self, grave: &[Failure]) {
         assert!(self.steward.master().frozen().is_some() && !self.steward.shared.layout.level().is_parity());
         mark::hit(Mark::FailedSinceFrozen);

@@ -71,8 +71,8 @@ impl<W: World> Flusher<W> {
             // The flush that froze the array may have lost writes: a later flush must not succeed.
             return Err(ErrorKind::Frozen.into());
         }
-        // What a member lost that this view leaves out is known to the superblocks before the flush is answered: it
-        // may have held answered writes in its cache.
+        // A member that this view leaves out may have lost answered writes in its cache: the superblocks must say so
+        // before the flush is answered.
         let failures = self.flush_slots(view.writable()).await;
         if !failures.is_empty() {
             mark::hit(Mark::FlushFailed);

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A read that is cut is read twice, and the slow member still works on it. Members that are all slow, not hung, would
-//! have more and more to do. So a shard cuts a tenth of its reads at most, and more only of a member that hangs.
+//! have more and more to do. So a shard cuts at most a tenth of its reads, and more only if a member hangs.
 //!
 //! A read that the others cannot serve waits for the slow member. Writes always wait for it, because they need it.
 //! A read of a row that is being written waits for that write.
@@ -35,36 +35,36 @@ use uraid_layout::Layout;
 /// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
 /// longer; another copy is then faster.
 const LOOK: Duration = Duration::from_millis(250);
-/// A member of a parity array is slow only after this many looks in a row. What it should give costs a read of every other
-/// member, which would slow down disks that are merely busy.
+/// A member of a parity array is slow only after this many checks in a row. Reconstructing its data costs a read of
+/// every other member, which would slow down disks that are only busy.
 const LOOKS_OF_PARITY: u32 = 4;
 
-/// A member that has ended no read for this many looks (three seconds) hangs: its reads are cut, however many there are.
+/// A member that has ended no read for this many checks (three seconds) hangs: its reads are cut, however many there are.
 const LOOKS_OF_HUNG: u32 = 12;
 const _: () = assert!(1 <= LOOKS_OF_PARITY && LOOKS_OF_PARITY < LOOKS_OF_HUNG, "a member is slow before it hangs");
-/// One of this many reads may be cut.
+/// 1 in this many reads may be cut.
 const READS_A_CUT: u64 = 10;
-/// Reads that may be cut before others have ended, and the most that are saved up.
+/// The reads that may be cut before any has ended, and the most that can be saved up.
 const CUTS_FIRST: u64 = 64;
 const CUTS_MAX: u64 = 4096;
 const _: () = assert!(CUTS_FIRST <= CUTS_MAX);
 
-/// A member that has kept a request for this long does not answer. The host notes ages once a second, and counts a request
-/// from the look before.
+/// A member that has kept a request for this long does not answer. The host checks the age of requests once a second,
+/// and counts from the check before the request.
 const OLD: Duration = Duration::from_secs(2);
 
-/// What the watch knows of one member.
+/// The state of one member.
 #[derive(Clone, Copy, Default)]
 struct Watched {
-    /// Looks in a row at which it was stuck.
+    /// The checks in a row at which it had ended no read.
     looks: u32,
-    /// The members that had answered again when its reads were cut; `None`: they were not, since it became slow.
+    /// The value of `members_returned` when its reads were last cut; `None` if they were not cut since it became slow.
     cut_at: Option<u32>,
 }
 
 /// How many reads may be cut: saved up while reads end.
 struct Allowance {
-    /// In reads that have ended.
+    /// Counted in reads that have ended.
     saved: u64,
     /// Member reads that one cut read costs.
     price: u64,
@@ -72,7 +72,7 @@ struct Allowance {
 
 impl Allowance {
     fn new(layout: &Layout) -> Allowance {
-        // Of a parity array, all other members are read instead.
+        // On a parity array, all other members are read instead.
         let others = if layout.level().is_parity() { u64::from(layout.slots()) - 1 } else { 1 };
         assert!(others > 0, "a cut read goes to another member");
         Allowance { saved: CUTS_FIRST * READS_A_CUT, price: others * READS_A_CUT }
@@ -135,7 +135,7 @@ impl<W: World> ReadWatch<W> {
         }
     }
 
-    /// Of a member that is stuck. That new reads of a mirror go elsewhere costs nothing.
+    /// Leaves a member that has ended no read. On a mirror, sending new reads elsewhere costs nothing.
     fn leave(self: &Rc<Self>, slot: Slot, member: &mut Watched, allowance: &mut Allowance) {
         assert!(member.looks > 0, "a member is left because it was stuck");
         let (is_slow, returns) = (self.shared.balance.is_slow(slot), self.members_returned.get());
@@ -161,8 +161,7 @@ impl<W: World> ReadWatch<W> {
         let watch = self.clone();
         self.shared.world.spawn(async move {
             if let Either::Left(Err(error)) = race(watch.ask_whether_it_answers(slot), watch.shared.stopped()).await {
-                // The steward must know that a member is gone. Ignore whether it was recorded: no write here depends on
-                // it.
+                // Report that the member is gone. Ignore whether it was recorded: no write here depends on it.
                 let _ = watch.shared.report(&[Failure::new(slot, Operation::Read, error)]).await;
             }
             assert!(watch.shared.balance.is_slow(slot), "only its probe ends that a member is slow");
@@ -176,7 +175,7 @@ impl<W: World> ReadWatch<W> {
         loop {
             let into = buffers::take(&self.shared.world, Pool::Request, member.geometry().logical_block).await;
             match member.read(self.shared.on_device(slot, MemberSector(0)), into).await {
-                // A page cache may answer the probe. A member that answers has no old requests.
+                // A page cache may answer the probe, so check also that the member has no old requests.
                 Ok(_) if member.unanswered_for() < OLD => return Ok(()),
                 Ok(_) => self.shared.world.sleep(LOOK).await,
                 // The probe was cut off together with the other reads.

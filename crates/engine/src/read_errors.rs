@@ -1,7 +1,8 @@
 //! The number of a member's recent read errors.
 //! Owns: [`ReadErrors`]: the count, its decay, the sectors it counted. Not here: which errors are counted, what follows
 //! from too many (`health`).
-//! Invariant: bounded memory. A sector counts once as long as it is remembered. If time steps back, no time has passed.
+//! Invariant: bounded memory. A sector counts once as long as it is remembered. A clock that steps back counts as no
+//! time.
 //!
 //! ```text
 //!   hours since the last one     0    1    2    3 ...      as in md, the count is halved for every whole hour
@@ -30,8 +31,8 @@ impl ReadErrors {
     /// Counts the failed read of a range of the member, and returns the current count.
     ///
     /// A range that overlaps a remembered one is not counted. md rewrites a bad sector when it first meets it; uraid
-    /// does not yet, so a single bad sector that is read again and again must not use up the limit. Such a read does
-    /// not update the time either, or it would keep older errors from decaying.
+    /// does not yet, so a single bad sector that is read again and again must not reach the limit. Such a read does not
+    /// update the time either: otherwise the count of older errors would not be halved.
     pub(crate) fn note(&mut self, now: Tick, range: Range) -> u32 {
         assert!(!range.length.is_zero(), "a read that failed was of some sector");
         assert!(self.ranges.len() <= RANGES_MAX && self.oldest < RANGES_MAX);

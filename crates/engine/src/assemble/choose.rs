@@ -310,7 +310,7 @@ impl<'a> Sorter<'a> {
         self.chosen.refused.push(Refused { candidate, reason });
     }
 
-    /// Sorts a candidate no fresher than the freshest by its event count and the freshest table.
+    /// Decides about a candidate that is not fresher than the freshest one, by its event count and the freshest table.
     fn sort_older(&mut self, candidate: usize) -> Result<(), AssembleError> {
         let superblock = &self.candidates[candidate].superblock;
         let (found, expected) = (superblock.events, self.chosen.template.events);
@@ -368,8 +368,8 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// Finds refused members whose own table shares no member with the freshest one: they have run on their own since.
-    /// With `--force` the freshest history is taken, and these members are refused as split brain.
+    /// Finds refused members whose own table shares no member with the freshest one: they have run without its members
+    /// since. With `--force` the freshest history is taken, and these members are refused as split brain.
     fn refuse_other_histories(&mut self, is_forced: bool) -> Result<(), AssembleError> {
         let mut apart = Vec::new();
         for (at, refused) in self.chosen.refused.iter().enumerate() {

@@ -249,7 +249,7 @@ fn write_refused(out: &mut fmt::Formatter<'_>, refused: &[Refused], name: Name<'
     Ok(())
 }
 
-/// Whether more slots are empty than members of this array were given and left out. Only then can the user add one.
+/// Whether more slots are empty than given members of this array were left out. Only then can the user add a member.
 fn is_one_not_given(missing: &SlotSet, refused: &[Refused]) -> bool {
     let had_a_slot = |refused: &&Refused| match refused.reason {
         Refusal::Stale { .. }
@@ -311,7 +311,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// Calls candidates by their indexes; see [`AssembleError::named`] for names.
+/// Names candidates by their indexes; see [`AssembleError::named`] for names.
 impl fmt::Display for AssembleError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(out, &|candidate| format!("member {candidate}"))

@@ -87,8 +87,8 @@ fn members(candidates: &[Candidate], slots: &BTreeMap<Slot, usize>, spares: &BTr
     members
 }
 
-/// Takes stale members until there are enough: one generation of event counts at a time, the freshest first, each in
-/// its own slot. Returns the candidates taken, or none if that would still not be enough.
+/// Takes stale members until there are enough: all of one event count at a time, the freshest first, each in its own
+/// slot. Returns the candidates taken, or none if that would still not be enough.
 fn raise(
     candidates: &[Candidate],
     chosen: &mut Chosen,
@@ -250,8 +250,8 @@ fn read_only(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReaso
     }
 }
 
-/// What md was doing to a member that is left out for it. The first round of superblocks would record the member as
-/// failed, and md would not continue.
+/// Why the array is read-only if a member is left out because md was rebuilding or replacing it: the first round of
+/// superblocks would record the member as failed, and md would not continue.
 fn in_the_making(refused: &[Refused]) -> Option<ReadOnlyReason> {
     let rebuilding = refused.iter().filter_map(|refused| {
         let Refusal::NotInSync { slot, found, .. } = refused.reason else { return None };
