@@ -1,8 +1,8 @@
-//! Questions to the system about a path that may not answer: its file server or drive hangs.
-//! Owns: the thread that waits, the line on stderr after a while, the time limit, which paths are still silent at the
-//! end: the kernel ends no process while a thread waits for a server that has taken its request. Not here: the questions.
-//! Invariant: the main thread waits only for a channel, so a signal ends it as before. A path that was given up is not
-//! asked about again: each question would wait as long, on a thread of its own.
+//! Asks the system about a path that may not answer because its file server or drive hangs.
+//! Owns: the waiting thread, the message on stderr, the time limit, and the list of paths that never answered: the
+//! kernel does not end a process while one of its threads waits for a file server. Not here: the questions.
+//! Invariant: the main thread waits only for a channel, so a signal ends it as before. A path that timed out is not
+//! asked about again, because each question would occupy one more thread.
 
 use crate::warn;
 use std::collections::BTreeMap;
@@ -14,25 +14,24 @@ use std::time::Duration;
 
 /// After this time the path is named on stderr.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
-/// How long a path may take where no option says it: as long as a member by default.
+/// The time limit for a path if no option sets one: the default of --member-timeout.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
-/// It may read a superblock and the lists beside it, on its heap.
+/// Enough to read a superblock: superblocks and bad-block lists are on the heap.
 const STACK_BYTES: usize = 512 << 10;
 
-/// By path, the thread that asked.
+/// The paths that timed out, each with the thread that still waits for it.
 static GIVEN_UP: Mutex<BTreeMap<String, JoinHandle<()>>> = Mutex::new(BTreeMap::new());
 
 /// A path did not answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{path}: it did not answer within {after:?}: see to its file server or drive, or leave it out")]
 pub(crate) struct NoAnswer {
-    /// As it was given.
     pub path: String,
-    /// How long it was waited for.
     pub after: Duration,
 }
 
-/// Asks `question`, which looks at `path`, on a thread of its own, and waits for `time_max`; `None`: for ever.
+/// Asks `question`, which looks at `path`, on a thread of its own, and waits for at most `time_max`; `None`: without a
+/// limit.
 pub(crate) fn ask<T: Send + 'static>(
     path: &str,
     time_max: Option<Duration>,
@@ -61,7 +60,7 @@ pub(crate) fn ask_advising<T: Send + 'static>(
         let _ = sender.send(question());
     };
     let Ok(helper) = thread::Builder::new().name("uraid-open".to_owned()).stack_size(STACK_BYTES).spawn(body) else {
-        // No thread can be had, so this one waits.
+        // No thread could be started, so this one asks.
         let question =
             question.lock().unwrap_or_else(PoisonError::into_inner).take().expect("the thread was not started");
         return Ok(question());

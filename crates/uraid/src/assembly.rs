@@ -14,12 +14,12 @@ use uraid_format::{Features, uuid};
 #[derive(Debug)]
 pub(crate) struct NamedError {
     error: Box<AssembleError>,
-    /// By candidate.
+    /// One for each candidate.
     names: Vec<String>,
 }
 
 impl NamedError {
-    /// `names[i]` is what candidate `i` is called.
+    /// `names[i]` is the name of candidate `i`.
     pub(crate) fn new(error: AssembleError, names: &[String]) -> NamedError {
         NamedError { error: Box::new(error), names: names.to_vec() }
     }

@@ -23,7 +23,7 @@ use uraid_host::{TooFewDescriptors, ensure_descriptors};
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// Such a work cannot be.
+    /// The work is impossible.
     #[error(transparent)]
     Work(#[from] WorkError),
     /// There is no array to measure.
@@ -38,28 +38,15 @@ pub(crate) enum BenchError {
     /// The run failed.
     #[error(transparent)]
     Run(#[from] uraid_bench::BenchError),
-    /// What the picture would replace is none.
+    /// The file of `--plot` exists and is not a picture.
     #[error("--plot {}: is there already and no picture: it does not begin with {}; name a new file", path.display(), plot::BEGIN)]
-    PlotTaken {
-        /// Where to.
-        path: PathBuf,
-    },
+    PlotTaken { path: PathBuf },
     /// The picture could not be written.
     #[error("--plot {}", path.display())]
-    Plot {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Plot { path: PathBuf, source: std::io::Error },
     /// The system allows too few open files.
     #[error("cannot drive {members} members")]
-    Descriptors {
-        /// How many.
-        members: usize,
-        /// What is missing.
-        source: TooFewDescriptors,
-    },
+    Descriptors { members: usize, source: TooFewDescriptors },
 }
 
 /// Measures and prints.
@@ -93,7 +80,7 @@ impl<'a> Picture<'a> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(error)),
         }
-        // Otherwise a typing error could overwrite a member with the picture.
+        // Refuse anything else: a typing error must not overwrite a member.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(taken());
         }

@@ -21,9 +21,9 @@ use uraid_layout::CopyChoice;
 
 /// What is read at each end of the array.
 const END: Sectors = Sectors(1 << 11);
-/// One read of a member.
+/// The size of one read.
 const READ_BYTES_MAX: u64 = 64 << 10;
-/// How long a member may take before its array is served. It has just told its superblock.
+/// The time limit for a member before its array is served: it answered a moment ago, when its superblock was read.
 const START_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Where both ends of the array are: bytes of the members, by their index in the plan.

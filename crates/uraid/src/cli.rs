@@ -121,7 +121,7 @@ impl Cli {
         if let Some(text) = first.and_then(|word| mdadm::instead_of_mode(word.to_str()?)) {
             refuse(&text);
         }
-        // First what does not belong to a word at all: clap would ask for what else belongs to it.
+        // Check first for options that `kernels` and `nbd` do not take: clap would only ask for other missing options.
         let as_far_as_it_goes = Cli::command().ignore_errors(true).get_matches();
         if let Some(text) = not_taken(&as_far_as_it_goes) {
             usage_error(&text);
@@ -155,7 +155,7 @@ pub(crate) fn usage_error(text: &str) -> ! {
     Cli::command().error(ErrorKind::InvalidValue, text).exit()
 }
 
-/// The same of a subcommand, with the usage of that.
+/// The same, with the usage line of a subcommand.
 fn usage_error_of(subcommand: &str, text: &str) -> ! {
     let mut all = Cli::command();
     all.build();

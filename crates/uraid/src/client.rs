@@ -17,17 +17,17 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a status may take: a server that is full drops idle callers one after the other.
+/// The time limit for a status. A server without a free place first drops idle callers, one after the other.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
 /// The same if all arrays are asked. A server waits at most two seconds for slow members and threads, and otherwise
 /// answers at once.
 const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// How long `fail` may take. The superblocks of the other members are written meanwhile, and one of these may be slow or
-/// hang too, which is found out after `serve --member-timeout`.
+/// The time limit for `fail`. Meanwhile the server writes the superblocks of the other members. If one of those hangs
+/// too, the server fails it after `serve --member-timeout`.
 const FAIL_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What `fail` says while it waits for a path that the server does not know as it is written.
+/// The advice of `fail` while it resolves a path that the server does not know as given.
 const WORKS_AT_ONCE: &str = "; its slot number works at once, and so does its path as `uraid detail` shows it";
 
 /// Why a running array could not be asked.
@@ -52,7 +52,7 @@ pub(crate) enum ClientError {
     NoAnswer {
         /// The socket.
         path: PathBuf,
-        /// Who listens there.
+        /// The process that listens there.
         pid: Option<u32>,
         /// Why.
         source: io::Error,
@@ -65,7 +65,7 @@ pub(crate) enum ClientError {
     Foreign {
         /// The socket.
         path: PathBuf,
-        /// Whose process listens there.
+        /// The user whose process listens there.
         owner: u32,
         /// The user of this process.
         own: u32,
@@ -89,7 +89,7 @@ pub(crate) enum ClientError {
     FailUnanswered {
         /// The socket.
         path: PathBuf,
-        /// Who listens there.
+        /// The process that listens there.
         pid: Option<u32>,
         /// How long it was waited for.
         after: Duration,
@@ -109,7 +109,7 @@ pub(crate) enum ClientError {
     /// The path of a member does not answer, and no server knows it as it is written.
     #[error(transparent)]
     Silent(#[from] NoAnswer),
-    /// The array said no.
+    /// The server refused the call.
     #[error(transparent)]
     Refused(#[from] RpcError),
 }
@@ -118,7 +118,7 @@ pub(crate) enum ClientError {
 pub(crate) struct Client {
     path: PathBuf,
     stream: BufReader<UnixStream>,
-    /// The state that it told when it was looked for.
+    /// The report that the search by member got from it.
     report: Option<Report>,
 }
 
@@ -142,7 +142,7 @@ impl Client {
         Ok(Client { path: path.to_owned(), stream: BufReader::new(stream), report: None })
     }
 
-    /// The array's state: as it was told when the array was found by a member, else it is asked for now.
+    /// The array's state: the report from the search by member, if there was one; otherwise asks the server.
     pub(crate) fn status(&mut self) -> Result<Report, ClientError> {
         self.report.take().map_or_else(|| self.status_within(STATUS_TIME_MAX), Ok)
     }
@@ -293,7 +293,7 @@ pub(crate) fn find_within(
         Err(_) => {}
     }
     let has = |report: &Report, path: &str| report.members.iter().any(|member| member.is_called(path));
-    // As it is written first: resolving links would wait for a member that hangs.
+    // Try the path as given first: resolving links would wait for a member that hangs.
     let written = member_name::as_written(array);
     let (mut others, mut denied) = (Vec::new(), Vec::new());
     for answer in answers()? {
@@ -309,7 +309,7 @@ pub(crate) fn find_within(
         found = others.into_iter().find(|(_, report)| has(report, &resolved));
     }
     if found.is_none() {
-        // One of these may have it as a member.
+        // An array that this user may not ask may have the member.
         denied.iter().for_each(|error| crate::complain(error));
     }
     found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
@@ -386,8 +386,8 @@ fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
     Ok(paths)
 }
 
-/// A member's path in the form that servers report: absolute, with links resolved if it exists.
-/// One that does not answer keeps the path that it was given by.
+/// A member's path in the form that servers report: absolute, with links resolved if it exists. A path that does not
+/// answer stays as given.
 pub(crate) fn member_path(member: &str) -> String {
     resolved_path(member, Some(asking::TIME_MAX), "").unwrap_or_else(|_| member_name::as_written(member))
 }

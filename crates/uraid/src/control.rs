@@ -1,9 +1,9 @@
 //! The control socket of a running array, on shard 0.
 //! Owns: connections, lines, answers, access checks. Not here: the lines' form (`rpc`), what the methods do
 //! ([`Controlled`]). Invariant: nothing that a caller sends, nor the way it leaves, affects the array or other callers.
-//! The number of callers, the length of lines and the time per caller are bounded; those that wait for the end of a stop
-//! leave places to others, and give up theirs when they hang up. The control socket has its own buffers, so NBD clients do
-//! not use them up.
+//! The number of callers, the length of lines and the time per caller are bounded; callers that wait for the end of a
+//! stop have a lower limit, and lose their place when they hang up. The control socket has its own buffers, so NBD
+//! clients do not use them up.
 
 use crate::report::Report;
 use crate::rpc::{self, Call, LINE_BYTES_MAX, Method, RpcError};
@@ -21,7 +21,7 @@ use uraid_host::{Listener, Local, NetError, Peer, Stream};
 pub(crate) const CALLERS_MAX: usize = 32;
 /// How many of them may wait for the end of a stop, which a member may hold up until another caller fails it.
 const STOPS_MAX: usize = CALLERS_MAX / 2;
-/// How often to see whether a caller that waits for the end of a stop is still there.
+/// How often to check whether a caller that waits for the end of a stop has hung up.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// How long an idle caller keeps its place while others wait. `uraid` as a caller sends and receives without delay.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(100);
@@ -84,7 +84,7 @@ pub(crate) async fn serve<C: Controlled + 'static>(
         let stream = loop {
             match listener.accept(&local).await {
                 Ok(stream) if may_call(stream.peer()) => break stream,
-                // Closed without a word.
+                // Close the connection without an answer.
                 Ok(_) => yield_now().await,
                 Err(_) => local.sleep(RETRY_AFTER).await,
             }
@@ -93,7 +93,7 @@ pub(crate) async fn serve<C: Controlled + 'static>(
         callers.places.borrow_mut().insert(name, caller.clone());
         let (callers, array) = (callers.clone(), array.clone());
         local.spawn(async move {
-            // However the connection ended, that affects its caller only.
+            // An error of the connection affects only its caller.
             let _ = callers.converse(&caller, &*array).await;
             callers.places.borrow_mut().remove(&name);
             callers.changed.notify_all();
@@ -194,8 +194,8 @@ impl Callers {
         Ok(if has_stopped { Deadline::EndOfProcess } else { Deadline::ForCaller })
     }
 
-    /// Returns when the caller need not be told how the stop ends, because it has hung up. Not before a stop is under way:
-    /// a caller may ask for one and not wait for its answer.
+    /// Returns once a stop is under way and the caller has hung up: it needs no answer. A caller may hang up right
+    /// after it asked for the stop, which then still happens.
     async fn abandons_stop(&self, caller: &Caller) {
         while !(self.is_stopping)() || !caller.stream.is_abandoned() {
             self.local.sleep(LOOK_PERIOD).await;

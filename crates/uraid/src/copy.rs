@@ -60,12 +60,9 @@ pub(crate) enum CopyError {
     /// There is no order to copy by.
     #[error(transparent)]
     Order(#[from] OrderError),
-    /// There are several.
+    /// The members are of several arrays.
     #[error("{arrays}: they carry no superblocks of an array of arrays: copy each by itself, without --array")]
-    Several {
-        /// Their names.
-        arrays: String,
-    },
+    Several { arrays: String },
     /// It did not start.
     #[error(transparent)]
     Run(#[from] StackError),
@@ -78,40 +75,24 @@ pub(crate) enum CopyError {
     /// The system has no more threads.
     #[error("cannot start the thread that writes")]
     Thread(#[source] io::Error),
-    /// The output ended.
+    /// Writing OUT failed.
     #[error("{copied} are copied{again}")]
-    Write {
-        /// What the map says.
-        copied: String,
-        /// How to continue.
-        again: &'static str,
-        /// Why.
-        source: WriteError,
-    },
-    /// The array ended.
+    Write { copied: String, again: &'static str, source: WriteError },
+    /// The array can no longer be read.
     #[error("{copied} are copied; the array cannot be read from sector {at} on{again}", at = at.0)]
     Read {
-        /// What the map says.
         copied: String,
-        /// How to continue.
         again: &'static str,
-        /// From here.
+        /// The first sector that was not read.
         at: Sector,
-        /// Why.
         source: IoError,
     },
-    /// A signal.
+    /// A signal interrupted the copy.
     #[error("interrupted: {copied} are copied{again}")]
-    Interrupted {
-        /// What the map says.
-        copied: String,
-        /// How to continue.
-        again: &'static str,
-    },
+    Interrupted { copied: String, again: &'static str },
     /// It ran to the end, but sectors are missing.
     #[error("{sectors} sectors could not be read and are zeroes in the copy, {listed}; all others are copied")]
     Lost {
-        /// How many.
         sectors: u64,
         /// Where they are listed.
         listed: String,
@@ -330,8 +311,8 @@ fn identity(stack: &Stack) -> String {
     format!("{text} over {}", over.join(", "))
 }
 
-/// In what the bytes of an array may differ from those of its other members with the same event count: nothing if all
-/// used members are current and none ran apart from the others.
+/// What can make this array's bytes differ from those that its other members would give at the same event count:
+/// nothing, if all used members are current and none ran apart from the others.
 fn peculiarities(plan: &StartPlan) -> Vec<String> {
     let listed: SlotSet = plan.template.roles.iter().filter_map(|role| role.slot()).collect();
     // Each of two halves that ran apart lists the other one as failed.

@@ -39,33 +39,21 @@ pub(crate) enum Refusal {
     Stop(#[source] StackError),
     /// A member that is gone with this process.
     #[error("{member}: is gone when create ends, and the array with it; give files or block devices")]
-    Fleeting {
-        /// Its name.
-        member: String,
-    },
+    Fleeting { member: String },
     /// A member could not be read.
     #[error("{member}: cannot be read")]
-    Read {
-        /// Its name.
-        member: String,
-        /// Why.
-        source: IoError,
-    },
+    Read { member: String, source: IoError },
     /// Members hold something already.
     #[error(
         "{count} of the members carry something already, see above; nothing was changed; --run goes on and overwrites them"
     )]
-    Occupied {
-        /// How many.
-        count: usize,
-    },
+    Occupied { count: usize },
     /// Such an array is impossible.
     #[error(transparent)]
     Geometry(CreateError),
     /// Such an array is impossible because of one member.
     #[error("{member}")]
     Member {
-        /// Its name.
         member: String,
         /// What is wrong with it.
         source: CreateError,

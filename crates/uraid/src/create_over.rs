@@ -19,7 +19,7 @@ use uraid_format::create::{CreateOptions, Creation, NewMember};
 use uraid_format::signature::{self, Signature};
 use uraid_host::{CLIENT_ARENA, Local};
 
-/// Makes the array; gives what it is like.
+/// Makes the array; returns its geometry and superblocks.
 pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refusal> {
     let is_missing = |members: &[String]| matches!(members, [only] if only == "missing");
     let present: Vec<Vec<String>> = args.arrays.0.iter().filter(|members| !is_missing(members)).cloned().collect();

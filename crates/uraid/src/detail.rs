@@ -21,7 +21,7 @@ use uraid_layout::LayoutError;
 /// Why there is nothing to show, or no array.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DetailError {
-    /// No server, and no members.
+    /// No server knows the array, and no members were given.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// None of the members has a superblock.
@@ -38,13 +38,8 @@ pub(crate) enum DetailError {
     Arrays(#[from] ServeError),
     /// There is no geometry to draw.
     #[error("{array}: cannot be drawn: {level} is laid out by the sizes of its members, and not all of them are known")]
-    NoGeometry {
-        /// Its name.
-        array: String,
-        /// Its level.
-        level: String,
-    },
-    /// No array is like that.
+    NoGeometry { array: String, level: String },
+    /// The geometry is impossible.
     #[error("there is no such array to draw")]
     Layout(#[from] LayoutError),
 }
@@ -82,7 +77,7 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
     }
     let first = args.named.first().map(String::as_str);
     let are_several = args.named.len() > 1;
-    // Looked at last: a member of an array that runs may hang.
+    // Look at the path last: a member of a running array may hang.
     let exists = |name: &str| {
         let own = name.to_owned();
         asking::ask(name, time_max, move || member_name::exists(&own))

@@ -57,7 +57,6 @@ enum Cell {
 struct Line {
     /// Its first sector on the members, from their data offset.
     sector: u64,
-    /// Its length.
     sectors: u64,
     /// By slot.
     cells: Vec<Cell>,

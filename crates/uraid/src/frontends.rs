@@ -32,8 +32,8 @@ pub(crate) struct Frontends {
 }
 
 impl Frontends {
-    /// Frees the names of the sockets, and hangs up on clients that were not accepted yet. Accepted clients have gone by
-    /// then, or the end of their shard hangs up on them.
+    /// Removes the sockets, and closes connections that were not accepted yet. Accepted connections have ended by then,
+    /// or end with their shard.
     pub(crate) fn close(&self) {
         self.nbd.close();
         self.controls.iter().for_each(Listener::close);

@@ -15,7 +15,7 @@ pub(crate) fn reason<'a>(status: &Status, name: impl Fn(usize) -> &'a str) -> Op
     Some(blamed(status, kind, name).unwrap_or_else(|| kind.to_string()))
 }
 
-/// Why a stop did not end well, if members are to blame. `before`, `after`: the status before and after it; the gate is
+/// Why a stop was not clean, if members are the reason. `before`, `after`: the status before and after it; the gate is
 /// closed for good by then.
 pub(crate) fn stop_reason<'a>(
     before: &Status,
@@ -45,7 +45,7 @@ pub(crate) fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
     }
 }
 
-/// What a start says that failed, between its array's name and the engine's reason.
+/// The message of a failed start, between the array's name and the engine's reason.
 pub(crate) fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) -> &'a str) -> String {
     let kind = match error {
         StartError::Record(error) | StartError::Frozen(error) => error.kind,
@@ -63,7 +63,7 @@ pub(crate) fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(
     }
 }
 
-/// How an array was stopped that could not be stopped well. `reason`: see [`stop_reason`].
+/// The message about a stop that was not clean. `reason`: see [`stop_reason`].
 pub(crate) fn stop_text(error: &StopError, reason: Option<String>, is_degraded: bool) -> String {
     let over = reason.map_or(String::new(), |reason| format!(" ({reason})"));
     match error {

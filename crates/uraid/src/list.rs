@@ -1,6 +1,6 @@
 //! `uraid list`: the arrays that run now.
 //! Owns: the table, and what it says of members. Not here: how arrays are found (`client`).
-//! Invariant: stale sockets are as if they were not there.
+//! Invariant: stale sockets are ignored.
 
 use crate::client::{self, ClientError, Running};
 use crate::report::{Member, MemberIo, Report};
@@ -8,7 +8,7 @@ use crate::{names, print};
 use uraid_block::Sectors;
 use uraid_block::sizes;
 
-/// Prints the running arrays: a line each, or one JSON array. Returns whether these are all.
+/// Prints the running arrays: a line each, or one JSON array. Returns false if this user may not ask some of them.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {
     let Running { reports, is_denied } = client::running()?;
     if is_json {
@@ -32,8 +32,7 @@ fn table(reports: &[Report]) -> String {
     names::printable_lines(&out)
 }
 
-/// What is wrong with members, a few words for each kind: one member by its path, more by their number. `detail` tells
-/// more.
+/// The problems of members, a few words for each kind of problem: one member by its path, several by their number.
 fn notes(members: &[Member]) -> String {
     let paths = |is_wrong: &dyn Fn(&Member) -> bool| -> Vec<&str> {
         let wrong = members.iter().filter(|member| is_wrong(member));
@@ -41,7 +40,7 @@ fn notes(members: &[Member]) -> String {
     };
     let path_is = |state: &str| paths(&|member| member.path_state.as_deref() == Some(state));
     let is_silent = |member: &Member| member.io.as_ref().is_some_and(MemberIo::is_silent);
-    // One that has failed since is not needed any more.
+    // A member that has failed since then is no longer needed.
     let is_needed = |member: &Member| member.slot.is_some() && member.io.as_ref().is_some_and(|io| io.is_needed);
     let mut out = String::new();
     let mut note = |wrong: Vec<&str>, one: [&str; 2], more: [&str; 2]| match wrong[..] {

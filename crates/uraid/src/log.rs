@@ -2,7 +2,8 @@
 //! Owns: the bounded queue of each output, the thread that writes it, the time before a line, reports of lost lines.
 //! Not here: what is logged.
 //! Invariant: no lock is held over a system call, so logging is bounded however slow a reader of the log is. A line
-//! that finds no room is lost and counted. Before [`begin`], and in all other subcommands, lines are written at once.
+//! that does not fit into the queue is lost and counted. Before [`begin`], and in all other subcommands, lines are
+//! written at once.
 
 use crate::{PRINT_FAILED, dates};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,11 +16,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use uraid_host::drop_privileges;
 
-/// Bytes that may wait to be written. A longer line finds room in an empty queue.
+/// Bytes that may wait to be written. A longer line fits only into an empty queue.
 const QUEUE_BYTES_MAX: usize = 256 << 10;
 /// How long a line on stdout waits for the lines on stderr that came before it.
 const ORDER_TIME_MAX: Duration = Duration::from_millis(200);
-/// How long the end of the process waits for what is still to be written.
+/// How long the process waits at its end for pending lines.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(1);
 
 static OUTPUTS: OnceLock<&'static Outputs> = OnceLock::new();
@@ -42,7 +43,7 @@ struct Queue {
 struct State {
     entries: VecDeque<Entry>,
     bytes: usize,
-    /// Lines that found no room since the last entry.
+    /// Lines lost since the last entry.
     lost: u64,
     is_writing: bool,
     /// The last write failed: lost lines are reported after one that succeeds.
@@ -139,8 +140,8 @@ impl Entry {
     }
 }
 
-/// From here on no thread of this process waits for stderr or stdout, except in [`finish`]. If the system gives no
-/// thread for that, lines are written at once, as before.
+/// From here on no thread of this process waits for stderr or stdout, except in [`finish`]. If no thread can be
+/// started, lines are written at once, as before.
 pub(crate) fn begin() {
     // Leaked: the threads use it until the process ends.
     let outputs: &'static Outputs = Box::leak(Box::new(Outputs { stderr: Queue::default(), stdout: Queue::default() }));
@@ -186,7 +187,7 @@ pub(crate) fn line(text: &str) {
     raw(whole_line(text));
 }
 
-/// Text on stderr as it is: a line that moves on a terminal.
+/// Writes text to stderr unchanged: a progress line on a terminal.
 pub(crate) fn raw(text: String) {
     match OUTPUTS.get() {
         Some(outputs) => outputs.stderr.push(text),

@@ -18,30 +18,16 @@ const NAMED_MAX: usize = 8;
 pub(crate) enum NameError {
     /// The list of bad sectors is invalid.
     #[error("{name}: expected bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER")]
-    BadList {
-        /// As it was given.
-        name: String,
-    },
+    BadList { name: String },
     /// The text after the `@` is not a window.
     #[error("{name}: @{found} is not a window, expected @OFFSET[+LENGTH] in bytes, or @pN for a partition")]
-    Window {
-        /// As it was given.
-        name: String,
-        /// The text after the `@`.
-        found: String,
-    },
+    Window { name: String, found: String },
     /// The disk or image could not be opened to look for its partition table.
     #[error("{name}: the partition table cannot be read")]
-    Unreadable {
-        /// As it was given.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { name: String, source: io::Error },
     /// There is no partition table, or a broken one.
     #[error("{name}: {path}")]
     Table {
-        /// As it was given.
         name: String,
         /// Where it was looked for.
         path: String,
@@ -51,9 +37,7 @@ pub(crate) enum NameError {
     /// The table has other partitions.
     #[error("{name}: there is no partition {number}, found {}", list(found))]
     NoPartition {
-        /// As it was given.
         name: String,
-        /// The number asked for.
         number: u32,
         /// The numbers that there are.
         found: Vec<u32>,

@@ -47,7 +47,6 @@ pub(crate) enum MemoryError {
         found: u64,
         /// The least.
         expected: u64,
-        /// Threads.
         shards: u16,
         /// The least of one thread.
         one_shard: u64,
@@ -60,16 +59,14 @@ pub(crate) enum MemoryError {
     System {
         /// Bytes of buffers.
         wanted: u64,
-        /// Threads.
         shards: u16,
         /// The least that --memory-limit takes.
         least: u64,
-        /// Why.
         source: NoMemory,
     },
 }
 
-/// As it was meant: `1 MiB`, and `200 KiB` of a bare 200, which is not 0 MiB.
+/// In MiB if that is a whole number, else in KiB.
 fn size(bytes: u64) -> String {
     if bytes.is_multiple_of(MIB) { format!("{} MiB", bytes / MIB) } else { format!("{} KiB", bytes.div_ceil(1024)) }
 }

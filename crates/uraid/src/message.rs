@@ -9,7 +9,7 @@ use uraid_block::ShardIndex;
 use uraid_engine::{Counters, MemberCounts};
 use uraid_export_nbd::Statistics;
 
-/// What a shard's clients have left when the time to finish is over.
+/// The unfinished work of a shard's clients when the time limit of a stop is over.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct ClientsLeft {
     /// Requests that are not done.
@@ -21,7 +21,7 @@ pub(crate) struct ClientsLeft {
 /// What one shard has counted of an array so far.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayCounts {
-    /// Of its requests.
+    /// Of the array's requests on this shard.
     pub requests: Counters,
     /// Of each member of its plan.
     pub members: Vec<MemberCounts>,

@@ -17,12 +17,7 @@ use uraid_host::{Access, BadSectors, Claimed, OpenError};
 pub(crate) enum ClaimError {
     /// The command line names one thing twice.
     #[error("{second} is the same as {first}: a member is named twice")]
-    Twice {
-        /// Its first name.
-        first: String,
-        /// Its second name.
-        second: String,
-    },
+    Twice { first: String, second: String },
     /// Its name is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -85,17 +80,14 @@ pub(crate) enum MetadataError {
     /// The member failed.
     #[error("{member}: {action} failed")]
     Io {
-        /// Its name.
         member: String,
         /// Reading, writing.
         action: &'static str,
-        /// Why.
         source: IoError,
     },
     /// There is no good superblock.
     #[error("{member}")]
     Superblock {
-        /// Its name.
         member: String,
         /// What is there instead.
         source: SuperblockError,
@@ -103,7 +95,6 @@ pub(crate) enum MetadataError {
     /// There is none, but a disk's partition table.
     #[error("{member}: no md superblock, but a partition table: its partitions are {partitions}")]
     Partitioned {
-        /// Its name.
         member: String,
         /// As members.
         partitions: String,
@@ -111,19 +102,13 @@ pub(crate) enum MetadataError {
     /// Its list of bad blocks is broken.
     #[error("{member}")]
     BadBlocks {
-        /// Its name.
         member: String,
         /// What is wrong with the list.
         source: BadBlocksError,
     },
     /// It ends before a superblock would.
     #[error("{member}: is too short for a superblock: {found} bytes, expected at least 12288")]
-    Short {
-        /// Its name.
-        member: String,
-        /// Its size.
-        found: u64,
-    },
+    Short { member: String, found: u64 },
 }
 
 fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> MetadataError {

@@ -90,7 +90,7 @@ pub(crate) fn file_name(name: &str) -> String {
     if plain.starts_with('.') { format!("_{plain}") } else { plain }
 }
 
-/// No place for sockets was found.
+/// There is no runtime directory.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "no runtime directory: XDG_RUNTIME_DIR is not set; set it or URAID_RUNTIME_DIR, or name the sockets with --nbd and --control"

@@ -95,7 +95,7 @@ enum LookError {
     List(#[from] BadBlocksError),
 }
 
-/// Whether to report it; not for an array without a superblock, the common case.
+/// Whether to report the error. An array without a superblock is the normal case, and not reported.
 fn is_telling(error: &LookError) -> bool {
     match error {
         LookError::Find(FindError::DeviceTooSmall { .. }) => false,

@@ -16,10 +16,10 @@ use uraid_host::{Claimed, PathState};
 
 /// The period of the checks.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long a report or a stop waits for a check; callers do not notice this time. A check takes microseconds if nothing
-/// hangs.
+/// How long a report or a stop waits for a check: too short for a caller to notice. A check takes microseconds unless a
+/// path hangs.
 pub(crate) const WAITS_MAX: Duration = Duration::from_millis(40);
-/// A check that has run for so long is not waited for at all: the path hangs, and its state stays what it was.
+/// Nothing waits for a check that has run for longer: the path hangs, and its state stays the last known one.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 /// The paths of one array's members, on shard 0.
@@ -67,7 +67,7 @@ impl MemberPaths {
             match seen.looking.get() {
                 Some(since) if now.since(since) > HANGS_AFTER => continue,
                 Some(_) => {}
-                // The array does not use it any more, and it may hang.
+                // The array no longer uses the member, and its path may hang.
                 None if self.place(member).is_none() => {
                     seen.state.set(PathState::Same);
                     continue;
@@ -117,7 +117,7 @@ impl MemberPaths {
         let now = claim.path_state(&self.session.local()).await;
         let place = self.place(member);
         let before = self.members[member].state.get();
-        // One that cannot be looked at is taken to be where it was.
+        // A path that cannot be checked counts as unchanged.
         let now = if place.is_some() { now.unwrap_or(before) } else { PathState::Same };
         self.members[member].state.set(now);
         if let (Some(place), Some(text)) = (place, news(before, now)) {

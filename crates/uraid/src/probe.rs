@@ -25,22 +25,13 @@ pub(crate) enum ProbeError {
     Name(NameError),
     /// It could not be opened or read.
     #[error("{}", path.display())]
-    Read {
-        /// The member.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It is neither a file nor a block device.
     #[error("{}: is neither a file nor a block device", path.display())]
-    Kind {
-        /// What was named.
-        path: PathBuf,
-    },
+    Kind { path: PathBuf },
     /// The window is not inside the file or device.
     #[error("{}: the window has bytes {start} to {end}, the file {found} bytes", path.display())]
     Window {
-        /// The member.
         path: PathBuf,
         /// Its first byte.
         start: u64,
@@ -54,34 +45,22 @@ pub(crate) enum ProbeError {
     Silent(#[from] NoAnswer),
     /// It ends before a superblock would.
     #[error("{}: is too short for a superblock: {found} bytes, expected at least 12288", path.display())]
-    Short {
-        /// The member.
-        path: PathBuf,
-        /// Its size.
-        found: u64,
-    },
+    Short { path: PathBuf, found: u64 },
     /// Its list of bad blocks is broken.
     #[error("{}", path.display())]
     BadBlocks {
-        /// The member.
         path: PathBuf,
         /// What is wrong with its list.
         source: BadBlocksError,
     },
     /// Its list of bad blocks could not be read.
     #[error("{}: reading the bad-block list failed", path.display())]
-    BadBlocksRead {
-        /// The member.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    BadBlocksRead { path: PathBuf, source: io::Error },
     /// There is no good superblock.
     #[error("{}", path.display())]
     Superblock {
-        /// The member.
         path: PathBuf,
-        /// The place whose content tells most, of all that a superblock can be at: [`Unclaimed::read_at`] shows it.
+        /// Of the places for a superblock, the one that `source` is about.
         at: Sector,
         /// The version that belongs there.
         version: Version,
@@ -91,7 +70,6 @@ pub(crate) enum ProbeError {
     /// There is none, but a disk's partition table.
     #[error("{}: no md superblock, but a partition table: its partitions are {partitions}", path.display())]
     Partitioned {
-        /// The member.
         path: PathBuf,
         /// As members.
         partitions: String,
@@ -127,7 +105,7 @@ pub(crate) fn probe(name: &str, time_max: Option<Duration>) -> Result<Probe, Pro
 
 fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     let member = open(name)?;
-    // Whether it is free is not known where the system does not say.
+    // If the system does not tell, treat the member as free.
     let holder = holder(&member.target).unwrap_or(None);
     let superblock = member.find_superblock()?.superblock;
     member.bad_blocks(&superblock)?;
@@ -178,9 +156,9 @@ impl Unclaimed {
     }
 
     /// The same, without leaving more of the file in the page cache than was there: no reading ahead, and what was read
-    /// is dropped. Whether a member that hangs answers is judged by reads, which a page cache would answer.
+    /// is dropped. Cached pages would hide that a member hangs.
     pub(crate) fn read_once_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        // Advice: where it is not taken, more is cached.
+        // Only advice: if the system ignores it, more is cached.
         let _ = fadvise(&self.file, 0, None, Advice::Random);
         let read = self.read_at(at, into);
         let _ = fadvise(&self.file, self.base + at, NonZeroU64::new(into.len() as u64), Advice::DontNeed);

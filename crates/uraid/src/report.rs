@@ -24,7 +24,7 @@ use uraid_block::sizes::{self, counted};
 pub(crate) struct Report {
     /// Without the host.
     pub name: String,
-    /// With the host, as the superblock has it.
+    /// With the host, as in the superblock.
     pub set_name: String,
     /// Four groups of eight hex digits.
     pub uuid: String,
@@ -40,7 +40,6 @@ pub(crate) struct Report {
     pub array_sectors: u64,
     /// What the array uses of each member; zero if members differ.
     pub member_sectors: u64,
-    /// Slots.
     pub raid_devices: u16,
     /// The state in mdadm's words, the most important last: `clean, degraded`.
     pub state: Vec<String>,
@@ -51,7 +50,7 @@ pub(crate) struct Report {
     pub created: u64,
     /// When a superblock was last written.
     pub updated: u64,
-    /// Changes of the array's state so far.
+    /// The count of recorded changes of the array's state.
     pub events: u64,
     /// The progress of a resync.
     pub resync: Option<Resync>,
@@ -84,7 +83,7 @@ pub(crate) struct Report {
     /// Both ends of the array are zeroes, and no client has written since. `false`, too, where that is not known.
     #[serde(default)]
     pub is_blank: bool,
-    /// For an array that this report was read from the members of: those that others have claimed.
+    /// Of an array that does not run here: the members that other processes or the kernel have claimed.
     #[serde(default)]
     pub in_use: Vec<InUse>,
     /// The inputs of its layout; `None` if they are not known for all members.
@@ -110,7 +109,6 @@ pub(crate) struct Geometry {
 pub(crate) struct LeftOut {
     /// As it was given; of a running array, the same as members have.
     pub path: String,
-    /// Why.
     pub reason: String,
 }
 
@@ -148,17 +146,13 @@ pub(crate) struct Clients {
     /// Connections now.
     #[serde(default)]
     pub connected: u64,
-    /// Reads.
     pub reads: u64,
     /// And their bytes.
     pub read_bytes: u64,
-    /// Writes.
     pub writes: u64,
     /// And their bytes.
     pub written_bytes: u64,
-    /// Flushes.
     pub flushes: u64,
-    /// Discards.
     pub trims: u64,
     /// Writes of zeroes.
     pub write_zeroes: u64,
@@ -256,13 +250,10 @@ impl Member {
 /// The process that serves an array.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Server {
-    /// Its process id.
     pub pid: u32,
-    /// The URIs for clients.
     pub uris: Vec<String>,
     /// Whether it takes requests yet.
     pub is_ready: bool,
-    /// Threads.
     pub shards: u16,
     /// How long the last failed member took from the error to the durable superblocks of the others, in microseconds.
     pub last_record_us: Option<u64>,
@@ -292,7 +283,7 @@ pub(crate) struct Export {
 pub(crate) const NOT_STARTED: &str = "Not Started";
 
 impl Report {
-    /// Notes which members others have: then the array may well run, but not where this process can ask.
+    /// Records which members others have claimed: the array may be running where this process cannot ask.
     pub(crate) fn set_in_use(&mut self, in_use: Vec<InUse>) {
         if !in_use.is_empty() {
             self.state.iter_mut().filter(|word| *word == NOT_STARTED).for_each(|word| *word = "In Use".to_owned());

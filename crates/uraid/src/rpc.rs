@@ -17,7 +17,6 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Call {
     /// The id of the answer; `None`: no answer is wanted.
     pub id: Option<Value>,
-    /// What to do.
     pub method: Method,
 }
 
@@ -46,7 +45,6 @@ pub(crate) enum Method {
 pub(crate) struct RpcError {
     /// The specification's code; [`RpcError::REFUSED`] for our own refusals.
     pub code: i64,
-    /// The error message.
     pub message: String,
 }
 
@@ -69,7 +67,7 @@ impl RpcError {
         RpcError { code, message: message.into() }
     }
 
-    /// The array's own reason.
+    /// A refusal, with the array's reason.
     pub(crate) fn refused(reason: impl std::fmt::Display) -> RpcError {
         RpcError::new(RpcError::REFUSED, reason.to_string())
     }

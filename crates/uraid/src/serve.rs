@@ -1,8 +1,9 @@
-//! `uraid serve`: from names on the command line to running arrays, and back to the shell.
+//! `uraid serve`: from names on the command line to running arrays, until the process ends.
 //! Owns: claiming members, reading superblocks, what is said at start and at the end. Not here: which members make up
 //! an array (`engine::assemble`), arrays of arrays (`nested`), the sockets (`frontends`), what happens while arrays run
 //! (`session`).
-//! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
+//! Invariant: a member that another process has claimed, or that is named twice, is an error before anything is
+//! changed.
 
 use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
@@ -54,53 +55,33 @@ pub(crate) enum ServeError {
     NoRuntimeDirectory(#[from] NoRuntimeDirectory),
     /// The runtime directory could not be made.
     #[error("cannot make {}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Directory { path: PathBuf, source: io::Error },
     /// The system allows too few open files.
     #[error("cannot serve {members} members")]
-    Descriptors {
-        /// How many.
-        members: usize,
-        /// What is missing.
-        source: TooFewDescriptors,
-    },
+    Descriptors { members: usize, source: TooFewDescriptors },
     /// A TCP address, which other users can reach.
     #[error(
         "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
          expected unix:PATH, or --insecure if that is meant",
         if found.ip().is_loopback() { "every user of this machine" } else { "everyone who reaches that address" }
     )]
-    Insecure {
-        /// The address.
-        found: SocketAddr,
-    },
+    Insecure { found: SocketAddr },
     /// `--export-mode` with TCP, which has no mode.
     #[error(
         "--export-mode is the mode of a unix socket, and --nbd tcp:{address} has none: leave it out, or serve on unix:PATH"
     )]
-    ModeOfTcp {
-        /// The address.
-        address: SocketAddr,
-    },
+    ModeOfTcp { address: SocketAddr },
     /// The socket could not be opened.
     #[error("cannot listen on {at}")]
     Listen {
         /// Where.
         at: String,
-        /// Why.
         source: NetError,
     },
     /// One name for several arrays.
     #[error("--control and --export-name are for one array, and {count} are served")]
-    OneName {
-        /// How many.
-        count: usize,
-    },
-    /// Two of the arrays are one.
+    OneName { count: usize },
+    /// Two of the arrays have the same UUID.
     #[error(
         "two of the arrays have the UUID {uuid}: they are copies of one array; serve them in processes of their own"
     )]
@@ -236,7 +217,7 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// Their times begin now.
+    /// Both time limits count from now.
     pub(crate) fn begin() -> Timeouts {
         Timeouts { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
     }
@@ -263,7 +244,7 @@ impl Timeouts {
         self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), claim)
     }
 
-    /// What a claimed member's superblock and list of bad blocks say.
+    /// Reads a claimed member's superblock and list of bad blocks.
     fn read(&self, member: Claimed) -> Result<(Claimed, Result<ReadMember, MetadataError>), NoAnswer> {
         let name = member.name().to_owned();
         asking::ask(&name, self.member_time_max, move || {

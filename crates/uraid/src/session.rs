@@ -35,13 +35,13 @@ use uraid_engine::PassError;
 use uraid_export_nbd::{Export, Limits, Server, Statistics};
 use uraid_host::{Claimed, LeftBehind, Local, Options, Shard, Signal, Stream};
 
-/// How long the answer to `stop` may take to leave before the process ends all the same.
+/// How long to wait for the caller of `stop` to take its answer before the process ends anyway.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long clients get to take their last replies.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
-/// How long the shards may take to say what they have counted.
+/// How long the shards may take to send their counts.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
-/// The shard of the engine's stewards, the control sockets and the signals.
+/// The shard that runs the engine's stewards, the control sockets and the signals.
 const FIRST: ShardIndex = ShardIndex(0);
 
 /// The inputs of a session.
@@ -50,9 +50,8 @@ pub(crate) struct Setup {
     pub stack: Stack,
     /// The sockets.
     pub frontends: Frontends,
-    /// Threads.
     pub shards: u16,
-    /// How the machine is set up.
+    /// The host's options.
     pub options: Options,
     /// How many clients each thread serves.
     pub limits: Limits,
@@ -61,8 +60,8 @@ pub(crate) struct Setup {
     pub paths: Vec<Vec<MemberPath>>,
 }
 
-/// Runs the arrays to their end. The members stay open until the process ends: to close one that does not answer would
-/// wait, and keep the outcome from being said.
+/// Runs the arrays to their end. The members stay open until the process ends: closing one that does not answer would
+/// block before the outcome is reported.
 pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
     let setup = Arc::new(setup);
     let of = setup.clone();
@@ -70,7 +69,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
         let_others_claim_but(&of.stack, members);
         say_left_behind(&of.stack, members);
     });
-    // Without a limit the age of requests is noted all the same.
+    // Even without a limit the age of requests must be known.
     let member_timeout = setup.options.member_timeout.or(Some(Duration::MAX));
     let (shards, options) = (setup.shards, Options { left_behind, member_timeout, ..setup.options.clone() });
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
@@ -86,18 +85,18 @@ fn claimed(stack: &Stack) -> impl Iterator<Item = (ArrayIndex, &Claimed)> {
     })
 }
 
-/// Releases the members that owe no answer, whatever became of their arrays: every thread has ended, so nothing reads or
-/// writes them any more. Those in `left` may still work on requests from before.
+/// Releases all members except those in `left`, which still have requests in flight. All threads have ended, so nothing
+/// reads or writes the others.
 fn let_others_claim_but(stack: &Stack, left: &[String]) {
     let is_known = |name: &String| claimed(stack).any(|(_, member)| member.name() == name);
-    // Without the name of each member that owes answers, any of them may be meant.
+    // If one of the names is unknown, any member may be the one with requests in flight: release none.
     if left.iter().all(is_known) {
         let answered = claimed(stack).filter(|(_, member)| !left.iter().any(|name| name == member.name()));
         answered.for_each(|(_, member)| member.release_locks());
     }
 }
 
-/// The arrays are stopped, and the kernel keeps this process.
+/// Reports that the arrays are stopped but the kernel does not end this process.
 fn say_left_behind(stack: &Stack, members: &[String]) {
     for member in members {
         let found = claimed(stack).find(|(_, claimed)| claimed.name() == member);
@@ -109,7 +108,7 @@ fn say_left_behind(stack: &Stack, members: &[String]) {
     }
 }
 
-/// The messages that one shard has received, and the tasks that wait for them.
+/// The messages that one shard has received, and the tasks waiting for them.
 #[derive(Default)]
 struct Heard {
     close: Cell<bool>,
@@ -236,7 +235,8 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     session.finish(outcome.clone());
     let answers = session.changed.wait_for(|| (session.answers_due.get() == 0).then_some(()));
     race(answers, local.sleep(LAST_ANSWER_TIME_MAX)).await;
-    // Before any member is closed: one that does not answer keeps the process, but not the names of its arrays.
+    // Remove the sockets before any member is closed: a member that does not answer blocks the process, but must not
+    // keep the names of its arrays in use.
     station.setup.frontends.close();
     station.tell_all(|| Message::End);
     station.heard.wait(|heard| heard.end.get()).await;
@@ -279,7 +279,7 @@ impl Session {
         }
     }
 
-    /// What it was started from.
+    /// The inputs of the session.
     pub(crate) fn setup(&self) -> &Setup {
         &self.station.setup
     }
@@ -299,7 +299,7 @@ impl Session {
         self.is_ready.get()
     }
 
-    /// The reason of the first call goes to the log, of all arrays but the one that failed: its error is the outcome.
+    /// Logs the reason of the first call for all arrays except the failed one, whose error is the outcome.
     fn ask_to_stop(&self, reason: &str, failed: Option<ArrayIndex>) {
         if !self.is_stopping() {
             self.stop_began.set(Some(self.station.shard.now()));

@@ -1,8 +1,8 @@
-//! Members that have stopped answering, in the log: seconds after that, long before `--member-timeout` fails them.
-//! Owns: when it is said of a member, the words. Not here: how long a member has kept a request (`uraid_host`), the same
-//! in `detail` and `list` (`report`), members that are failed for it (`watch`).
-//! Invariant: a member has at most two lines a minute, however often it stops, and the last of them is true: what is not
-//! said at once is said when the minute is over, if it is still so.
+//! Logs members that have stopped answering, seconds later and long before `--member-timeout` fails them.
+//! Owns: when a member gets a line, and the text. Not here: the age of a member's requests (`uraid_host`), the same in
+//! `detail` and `list` (`report`), members that are failed for it (`watch`).
+//! Invariant: a member has at most two lines a minute, and the last of them is true: a change that is not logged at
+//! once is logged when the minute is over, if it still holds.
 
 use crate::message::ArrayCounts;
 use crate::report::UNANSWERED_MIN;
@@ -17,12 +17,12 @@ use uraid_block::{SlotSet, Tick};
 use uraid_engine::view::Gate;
 use uraid_engine::{MemberCounts, MemberState, Status};
 
-/// The period of the looks: that of the clock by which each thread knows the age of its requests.
+/// The period of the checks: threads know the age of their requests to within this time.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a look waits for all threads; else the next one says it. A report that waits behind the look of each array of the
-/// process then waits no longer than this, because they wait together.
+/// How long a check waits for the counts of all threads; the next check tries again. A report waits for the checks of
+/// all arrays of the process at once, so no longer than this.
 const WAITS_MAX: Duration = Duration::from_millis(500);
-/// The time from one line that a member does not answer to the next.
+/// The shortest time between two lines about a member that does not answer.
 const LINES_APART_MIN: Duration = Duration::from_secs(60);
 
 /// One member.
@@ -32,18 +32,18 @@ struct Silence {
     since: Option<Tick>,
     /// How often it has stopped answering.
     times: u64,
-    /// When the log last said that it does not answer.
+    /// When it was last logged as not answering.
     said: Option<Tick>,
-    /// That is the log's last word on it.
+    /// Whether that is its latest line in the log.
     is_last_word: bool,
 }
 
-/// What the log does not know yet.
+/// A change to log.
 #[derive(PartialEq, Eq, Debug)]
 enum News {
     /// It has not answered for this time.
     Silent(Duration),
-    /// It does again, after this time.
+    /// It answers again, after this time.
     Answers(Duration),
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn watch(session: Rc<Session>, index: ArrayIndex) {
     loop {
         local.sleep(PERIOD).await;
         if let Either::Left((counts, _)) = race(session.counts(index), local.sleep(WAITS_MAX)).await
-            // The request may be that of a thread that has not said anything.
+            // The request may be of a thread whose counts have not arrived.
             && counts.len() == usize::from(session.setup().shards)
         {
             say(&session, index, &mut members, &counts);
@@ -87,7 +87,7 @@ fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[
     let mut news = Vec::new();
     for (member, silence) in members.iter_mut().enumerate() {
         if let MemberState::Faulty { .. } = status.members[member] {
-            // It may never answer what it has; nothing waits for it.
+            // Its requests may never be answered, and nothing waits for them.
             *silence = Silence::default();
             continue;
         }
@@ -130,7 +130,7 @@ fn can_go(status: &Status, members: &[Silence], can_serve: impl Fn(&SlotSet) -> 
 mod tests {
     use super::*;
 
-    /// What is said of a member that has kept a request for `unanswered(second)` seconds, by the second.
+    /// The lines, and when, about a member whose oldest request is `unanswered(second)` seconds old at each second.
     fn said(seconds: u64, unanswered: impl Fn(u64) -> u64) -> Vec<(u64, News)> {
         let mut silence = Silence::default();
         let look = |second| {

@@ -12,21 +12,21 @@ use uraid_engine::{Config, StartError, StartPlan, Status, StopError};
 use uraid_format::uuid;
 use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Options};
 
-/// For the requests of each array's clients. One may send 32 MiB at once; one request gets at most half.
+/// The buffers for the requests of each array's clients. A client may send 32 MiB at once; one request gets at most
+/// half of the buffers.
 pub(crate) const CLIENT_BLOCKS: ArenaBlocks = ArenaBlocks { small: 4096, large: 1280 };
 
-/// What a member is called in reports, and by clients.
+/// The names of a member in reports and calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MemberPath {
     /// Its path with links resolved, or the name of an array.
     pub path: String,
-    /// The path that it was given by, made absolute.
+    /// The path as given, made absolute.
     pub written: String,
 }
 
 /// An array that can be started.
 pub(crate) struct Assembled {
-    /// Its name.
     pub name: String,
     /// The slot of each member.
     pub plan: StartPlan,
@@ -42,7 +42,7 @@ pub(crate) struct Assembled {
 pub(crate) struct Stack {
     /// Member arrays before those that are made of them.
     pub arrays: Vec<Assembled>,
-    /// The operator said `--force`.
+    /// Whether `--force` was given.
     pub force: bool,
     /// More read errors than this fail a member; 0: never.
     pub read_errors_max: u32,
@@ -63,11 +63,9 @@ pub(crate) enum StackError {
     /// One did not start.
     #[error("{array}: the array could not be started{why}")]
     Start {
-        /// Its name.
         array: String,
-        /// The members that are to blame, and what to do: see `frozen`.
+        /// The members with errors, and what to do: see `frozen`.
         why: String,
-        /// Why.
         source: StartError,
     },
     /// A signal arrived during its resync.
@@ -94,9 +92,8 @@ pub(crate) enum StackError {
         }
     )]
     NotAnswering {
-        /// Its name.
         array: String,
-        /// The members that owe shard 0 an answer.
+        /// The members with unanswered requests of shard 0.
         members: Vec<String>,
         /// How many requests wait on shard 0.
         requests: u64,
@@ -108,7 +105,6 @@ pub(crate) enum StackError {
     /// One is stopped, but not cleanly.
     #[error("{array}: the array was stopped: {how}")]
     Stop {
-        /// Its name.
         array: String,
         /// What is wrong: see `frozen`.
         how: String,
@@ -137,7 +133,7 @@ impl Stack {
         self.indexes().filter(|&index| !self.is_member(index)).collect()
     }
 
-    /// Whether it is a member of another one, which alone may write it.
+    /// Whether it is a member of another array. Then only that array may write it.
     pub(crate) fn is_member(&self, index: ArrayIndex) -> bool {
         self.arrays.iter().any(|array| match &array.members {
             Members::Claimed(_) => false,
@@ -159,7 +155,7 @@ impl Stack {
         StackError::Start { array: self.array(index).name.clone(), why, source }
     }
 
-    /// Why an array could not be stopped well. `before`, `after`: its status before and after the stop.
+    /// Why the stop of an array was not clean. `before`, `after`: its status before and after the stop.
     pub(crate) fn stop_error(
         &self,
         index: ArrayIndex,
@@ -186,7 +182,7 @@ impl Stack {
         assembly::read_only_text(&self.array(index).plan, |member| self.member_name(index, member).to_owned())
     }
 
-    /// What reports and clients call the members of each array.
+    /// The names of the members of each array in reports and calls.
     pub(crate) fn member_paths(&self) -> Vec<Vec<MemberPath>> {
         let paths = |index, member| MemberPath {
             path: self.member_path(index, member),
@@ -256,7 +252,7 @@ impl Stack {
     /// The host's options for them: the arenas hold rows of the widest array.
     pub(crate) fn host_options(&self) -> Options {
         let mut options = options_for(self.slots_max());
-        // Of each array that clients reach, so that they do not wait for clients of another one.
+        // One share for each served array, so that its clients do not wait for clients of another one.
         let served = self.tops().len() as u32;
         let ArenaBlocks { small, large } = CLIENT_BLOCKS;
         options.arenas[CLIENT_ARENA] = ArenaBlocks { small: small * served, large: large * served };

@@ -48,7 +48,7 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
             let advice = frozen::advice(kind, now.level.is_redundant());
             lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
         }
-        // In its start or its stop, whose error says what to do.
+        // During a start or a stop, its error says what to do.
         (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push(format!("is frozen: {reason}")),
         _ => {}
     }
@@ -89,7 +89,7 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
     Some(format!("{what}{place}: {}", error_text(kind, error)))
 }
 
-/// An error that a member gave, or that it gave no answer.
+/// The text for an error of a member, or for a member that did not answer.
 pub(crate) fn error_text(kind: RequestKind, error: IoError) -> String {
     match error.os {
         ETIMEDOUT => format!("it did not answer a {} in time (--member-timeout)", kind.name()),
@@ -152,7 +152,7 @@ mod tests {
             error_line(RequestKind::Write, &count(0), &ErrorCount { count: 1, last }).as_deref(),
             Some("first write error at its sector 8 (8 sectors): it did not answer a write in time (--member-timeout)")
         );
-        // Several at once are one line.
+        // Several errors at once are one line.
         let line = error_line(RequestKind::Flush, &count(0), &count(37)).expect("news");
         assert!(line.starts_with("first flush errors, 37 at once, the last at its sector"), "{line}");
         assert_eq!(error_line(RequestKind::Flush, &count(0), &count(0)), None);

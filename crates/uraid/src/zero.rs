@@ -17,20 +17,12 @@ pub(crate) enum ZeroError {
     Claim(#[from] ClaimError),
     /// A member could not be read.
     #[error("{member}: cannot be read")]
-    Read {
-        /// Its name.
-        member: String,
-        /// Why.
-        source: IoError,
-    },
+    Read { member: String, source: IoError },
     /// Members without a superblock, or with a wrong one.
     #[error(
         "{count} of the members have no good superblock, see above; nothing was wiped; --force wipes what is there"
     )]
-    NoSuperblock {
-        /// How many.
-        count: usize,
-    },
+    NoSuperblock { count: usize },
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] MetadataError),

@@ -46,7 +46,7 @@ impl Progress for Line {
         }
     }
 
-    /// On a terminal only: a file gets no line for what has not begun.
+    /// Only on a terminal.
     fn show_from_start(&mut self, done: u64, total: u64, expected: Duration) {
         if self.moving.is_terminal() && expected >= FIRST_AFTER {
             let left = expected.mul_f64(1.0 - done as f64 / total.max(1) as f64);

@@ -13,7 +13,7 @@ use uraid_bench::{Target, Work};
 use uraid_export_nbd::{Limits, Spread};
 use uraid_host::{BadSectors, Listener, Options};
 
-/// What clients find.
+/// The name of the export.
 const NAME: &str = "trial";
 
 /// Only the owner reaches the socket.

@@ -18,26 +18,15 @@ use uraid_host::{Access, Claimed};
 /// Why there is nothing to measure.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
-    /// Data would be lost that the operator has not given up.
+    /// The members would lose their data, and --destructive was not given.
     #[error("{member}: a member of a trial array loses what it holds; give --destructive if that is meant")]
-    TrialNeedsConsent {
-        /// Its name.
-        member: String,
-    },
-    /// Writes into an array that exists.
+    TrialNeedsConsent { member: String },
+    /// The work writes to an existing array, and --destructive was not given.
     #[error("--rw {pattern} writes into the array, which loses what it holds; give --destructive if that is meant")]
-    WritesNeedConsent {
-        /// fio's word.
-        pattern: &'static str,
-    },
-    /// Consent to write, but the array is read-only.
+    WritesNeedConsent { pattern: &'static str },
+    /// --destructive was given, but the array is read-only.
     #[error("--rw {pattern} writes into the array, which can only be read: {reason}")]
-    ReadOnly {
-        /// fio's word.
-        pattern: &'static str,
-        /// Why.
-        reason: uraid_engine::ReadOnlyReason,
-    },
+    ReadOnly { pattern: &'static str, reason: uraid_engine::ReadOnlyReason },
     /// A member could not be claimed.
     #[error("nothing was measured")]
     Claim(#[from] ClaimError),
@@ -52,14 +41,7 @@ pub(crate) enum TargetError {
     Array(#[from] Box<ServeError>),
     /// A member failed before the run.
     #[error("{member}: {action} failed")]
-    Member {
-        /// Its name.
-        member: String,
-        /// What was tried.
-        action: &'static str,
-        /// Why.
-        source: IoError,
-    },
+    Member { member: String, action: &'static str, source: IoError },
     /// Old or new metadata could not be wiped.
     #[error(transparent)]
     Wipe(#[from] MetadataError),
@@ -99,7 +81,7 @@ pub(super) fn trial(
     Ok(target)
 }
 
-/// The array that these members make up; `writes` is fio's word where the work writes.
+/// The array that these members make up; `writes` is fio's word for the work if it writes.
 pub(super) fn existing(
     names: &[String],
     writes: Option<&'static str>,
@@ -155,7 +137,7 @@ pub(super) fn leave(target: &Target) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// With the name of the member that does not fit.
+/// Adds the name of the member that does not fit.
 fn named(error: TrialError, names: &[String]) -> TargetError {
     match error {
         TrialError::Create(error) => TargetError::Create(create::with_name(error, names)),

@@ -81,7 +81,7 @@ JSON
   cpu_ratio with its ends, confidence, raw_cpu_ns_per_io, cpu_ns_more, block_bytes, latency_ns,
   requests, counted, in_flight, member_ios, is_chosen.";
 
-/// What a scenario says itself.
+/// The options that a scenario sets itself.
 const OWN_WORK: [&str; 18] = [
     "level",
     "members",
@@ -103,7 +103,7 @@ const OWN_WORK: [&str; 18] = [
     "destructive",
 ];
 
-/// What each word in a member's place takes, besides the word itself.
+/// The options that `kernels` and `nbd`, given in place of members, take.
 const OF_WORDS: [(&str, &[&str]); 2] = [
     ("kernels", &["rounds", "json", "plot"]),
     (
@@ -129,8 +129,8 @@ const OF_WORDS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// What is wrong with options that mean nothing to `kernels` or `nbd`. `given` may be any command line, as far as it
-/// could be read; `command` is that of `uraid bench`.
+/// The message about options that `kernels` or `nbd` do not take. `given` is as much of the command line as could be
+/// parsed; `command` is that of `uraid bench`.
 pub(super) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String> {
     let first = given.get_many::<String>("members")?.next()?;
     if first != "nbd" && given.value_source("beside") == Some(ValueSource::CommandLine) {
@@ -204,7 +204,7 @@ pub(crate) struct BenchArgs {
     /// How many rounds; 6 is the least that gives an interval of 95 %
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = number::<u32>(1..=1000))]
     pub rounds: u32,
-    /// Drain the array so often while it runs, as a change of its state does, and tell how long that takes
+    /// Drain the array in this interval while it runs, as a change of its state does, and show how long that takes
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub drain_every: Option<Duration>,
     /// Of the scenario drain-cycles: how many drains
@@ -237,7 +237,7 @@ pub(crate) struct BenchArgs {
     /// Also as a picture: ratios with their intervals, latencies
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
-    /// A set of works that shows what a known report was about, on members of its own; `all` for all of them
+    /// Measure a built-in set of works on memory, each from a known performance report; `all` for all of them
     #[arg(long, value_name = "NAME", conflicts_with_all = OWN_WORK)]
     pub scenario: Option<ScenarioName>,
     /// The members of the array, or of the trial array in the order of their slots; or `nbd` and

@@ -57,7 +57,7 @@ EXAMPLES
 SIGNALS
   SIGTERM, SIGINT  write what was read, save the map, exit 1; the same command goes on later";
 
-/// OUT is the first name and not the last where `--array`, which takes all names that follow, is given.
+/// With `--array`, which takes all names that follow, OUT is the first name instead of the last.
 const USAGE: &str = "uraid copy [OPTIONS] MEMBER... OUT
        uraid copy [OPTIONS] OUT --array MEMBER... [--array MEMBER...]";
 

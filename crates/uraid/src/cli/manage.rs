@@ -35,14 +35,13 @@ pub(crate) struct FailArgs {
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
     /// The array's name or one of its members, then the path or slot of each member to fail
-    // One name with the brackets of two: clap would show the second as one that may be left out.
+    // One value name that renders as two: clap would show a second one as optional.
     #[arg(required = true, num_args = 1.., value_name = "ARRAY> <MEMBER")]
     array_and_members: Vec<String>,
 }
 
 impl FailArgs {
-    /// The array, where the control socket does not say it, and the members. Ends the process when the words do not
-    /// fit, as other wrong command lines do.
+    /// The array, unless --control selects it, and the members. Ends the process with exit code 2 if one is missing.
     pub(crate) fn array_and_members(&self) -> (Option<&str>, &[String]) {
         match (self.array_and_members.as_slice(), &self.control) {
             ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),

@@ -25,7 +25,7 @@ const NO_POLICY: &str = "has no journal and no PPL yet: after a crash it reads t
 const NO_FLAGS: &str = "treats all members alike yet: none is write-mostly or failfast";
 const NO_ACCESS: &str = "does not change a running array between read-only and writable yet. Stop it, then `uraid serve --read-only`, or `uraid serve`";
 
-/// mdadm's words that uraid has nothing for, as modes and as options, and why, after "uraid".
+/// mdadm's modes and options that uraid lacks, and why. The reason continues a sentence that begins with "uraid".
 const NOT_YET: &[(&[&str], &str)] = &[
     (
         &[

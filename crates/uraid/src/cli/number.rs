@@ -1,5 +1,5 @@
 //! Plain numbers, without a unit.
-//! Owns: how they are read, what is said of others. Not here: their bounds, which the options give.
+//! Owns: parsing them, and the message about anything else. Not here: their bounds, which the options give.
 
 use std::ops::RangeInclusive;
 

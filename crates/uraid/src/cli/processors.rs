@@ -5,7 +5,7 @@
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Processors(Vec<u16>);
 
-/// As many threads as `serve --shards` may say.
+/// The most threads, as for `serve --shards`.
 const COUNT_MAX: usize = 64;
 
 impl Processors {
@@ -14,7 +14,7 @@ impl Processors {
         self.0.len() as u16
     }
 
-    /// By thread.
+    /// The processor of each thread.
     pub(crate) fn list(&self) -> &[u16] {
         &self.0
     }

@@ -41,9 +41,9 @@ SIGNALS
   SIGTERM, SIGINT, SIGHUP  answer what is in flight, flush, mark the array clean, exit 0; a second one changes
   nothing. Under nohup, SIGHUP stays ignored";
 
-/// Which way to the kernel.
+/// How members are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Ring {
+pub(crate) enum Ring {
     /// io_uring where the system allows it, threads otherwise
     Auto,
     /// Helper threads
@@ -59,9 +59,9 @@ impl From<Ring> for RingChoice {
     }
 }
 
-/// What becomes of members without room.
+/// What happens to a member that is out of space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Full {
+pub(crate) enum Full {
     /// The array takes no more writes, and no member is failed
     Freeze,
     /// The member is failed

@@ -126,7 +126,7 @@ impl MemberTimeout {
     }
 }
 
-/// An array that is not there: `uraid detail --draw --level ...`.
+/// A geometry without members: `uraid detail --draw --level ...`.
 #[derive(Args, Debug)]
 pub(crate) struct GeometryArgs {
     /// With --draw, in place of an array: its RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10

@@ -9,7 +9,7 @@ pub(super) const SPIN_TEXT: &str = "50us";
 /// How long a member may take, as an option's default: what Linux gives its disks.
 pub(super) const MEMBER_TIMEOUT_TEXT: &str = "30s";
 
-/// A time of work: `3`, `3s`, `500ms`, `2m`; a bare number is in seconds.
+/// A running time: `3`, `3s`, `500ms`, `2m`; a bare number is in seconds.
 pub(super) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = duration(text, "3s, 500ms or 2m")?;
     if time < Duration::from_millis(1) || time > Duration::from_secs(24 * 3600) {

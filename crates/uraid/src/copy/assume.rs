@@ -43,7 +43,6 @@ pub(crate) enum AssumeError {
     Count {
         /// Members and `missing`s.
         found: usize,
-        /// Slots.
         expected: u16,
     },
     /// Such an array is impossible.
@@ -52,7 +51,6 @@ pub(crate) enum AssumeError {
     /// Such an array is impossible because of one member.
     #[error("no array can have this geometry on these members: {member}")]
     Member {
-        /// Its name.
         member: String,
         /// What is wrong with it.
         source: CreateError,
@@ -126,7 +124,7 @@ pub(super) fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Resu
         spare_devices: 0,
         size: geometry.size,
         data_offset: geometry.data_offset,
-        // It is never read: it is the same for all of these members, and ends with the process.
+        // Any value will do: it is the same for all of these members, and is not written to them.
         set_uuid: [0x5a; 16],
         set_name: SetName::new("", "assumed").expect("a short name"),
         now_seconds: crate::dates::now(),

@@ -46,7 +46,7 @@ pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Opt
     for (at, &slot) in empty.iter().enumerate() {
         let Some(superblock) = superblock(&freshest, slot, size) else { return };
         let device_size = Sectors(superblock.data_offset.0) + size;
-        // The only member whose superblock cannot be read is that of the only empty slot.
+        // If one slot is empty and one member has no readable superblock, that member belongs in the slot.
         let readable = opened.unreadable.pop_if(|_| at == 0 && empty.len() == 1);
         let member = match readable {
             Some(mut member) => {
@@ -113,7 +113,7 @@ fn size_of_others(name: &str, candidates: &[Candidate], empty: &[Slot]) -> Optio
 fn superblock(freshest: &Superblock, slot: Slot, data_size: Sectors) -> Option<Superblock> {
     let number = freshest.roles.iter().position(|role| role.slot() == Some(slot))?;
     let mut device_uuid = freshest.device_uuid;
-    // Different from those of all members that are there, and of other stand-ins.
+    // No member and no other stand-in has this UUID.
     device_uuid.iter_mut().zip(slot.0.to_le_bytes()).for_each(|(byte, of_slot)| *byte ^= of_slot ^ 0x5a);
     let dev_number = u32::try_from(number).ok()?;
     Some(Superblock { dev_number, device_uuid, data_size, ..freshest.clone() })

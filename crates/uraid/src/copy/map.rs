@@ -37,33 +37,24 @@ pub(crate) enum MapError {
     /// It could not be read or written.
     #[error("{}: {action} the map failed", path.display())]
     Io {
-        /// The map.
         path: PathBuf,
         /// Reading, writing.
         action: &'static str,
-        /// Why.
         source: io::Error,
     },
     /// It is not a map.
     #[error("{}: line {line} does not belong in a map of uraid copy; --map names another file", path.display())]
     NoMap {
-        /// The file.
         path: PathBuf,
         /// Where, from 1.
         line: usize,
     },
     /// It is longer than any map.
     #[error("{}: is not a map of uraid copy: it has {found} bytes", path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        found: u64,
-    },
+    TooLong { path: PathBuf, found: u64 },
     /// It belongs to another copy.
     #[error("{}: is the map of another copy: of {found}, expected {expected}", path.display())]
     Other {
-        /// The map.
         path: PathBuf,
         /// What it tells of.
         found: String,

@@ -34,7 +34,6 @@ pub(crate) enum OrderError {
     /// There is no such candidate.
     #[error("there is no candidate {found} in the ranking, it has {count}")]
     NoCandidate {
-        /// The number that was given.
         found: usize,
         /// How many are kept.
         count: usize,

@@ -20,44 +20,26 @@ static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 pub(crate) enum OutputError {
     /// It could not be opened, looked at or made as large as the array.
     #[error("{}: {action} failed", path.display())]
-    Io {
-        /// OUT.
-        path: PathBuf,
-        /// What failed.
-        action: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, action: &'static str, source: io::Error },
     /// It is a member.
     #[error("{}: is the member {member}, which a copy must not change", path.display())]
     Member {
-        /// OUT.
         path: PathBuf,
         /// Its name as a member.
         member: String,
     },
     /// It is locked or mounted.
     #[error("{}: is in use", path.display())]
-    InUse {
-        /// OUT.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// It holds something.
     #[error("{}: is not empty and has no map of an earlier copy; --overwrite replaces what it holds", path.display())]
-    NotEmpty {
-        /// OUT.
-        path: PathBuf,
-    },
+    NotEmpty { path: PathBuf },
     /// A block device holds something, or may.
     #[error("{}: is a block device; --overwrite replaces what it holds", path.display())]
-    Device {
-        /// OUT.
-        path: PathBuf,
-    },
+    Device { path: PathBuf },
     /// A block device or an unfinished copy of another size.
     #[error("{}: has {found} bytes, expected {expected}", path.display())]
     Size {
-        /// OUT.
         path: PathBuf,
         /// What it has.
         found: u64,
@@ -66,22 +48,13 @@ pub(crate) enum OutputError {
     },
     /// OUT lacks what the map calls copied.
     #[error("{}: is not there or empty, but its map says that it is partly copied; --overwrite begins anew", path.display())]
-    Vanished {
-        /// OUT.
-        path: PathBuf,
-    },
+    Vanished { path: PathBuf },
     /// One path is OUT and the map.
     #[error("{}: is OUT, and cannot be its map too: name another file with --map", path.display())]
-    IsMap {
-        /// OUT.
-        path: PathBuf,
-    },
+    IsMap { path: PathBuf },
     /// A directory or a socket.
     #[error("{}: is not a file, block device or pipe", path.display())]
-    NoStorage {
-        /// OUT.
-        path: PathBuf,
-    },
+    NoStorage { path: PathBuf },
     /// Raw bytes are not for a screen.
     #[error("standard output is a terminal: give a file, or a pipe to a program")]
     Terminal,
@@ -166,8 +139,7 @@ impl Output {
         Err(OutputError::NoStorage { path })
     }
 
-    /// Empties a file for a new copy. The map must be saved before, or an interrupted copy would look as if it had gone
-    /// far.
+    /// Empties a file for a new copy. Save the map before: without it, an interrupted copy would look complete.
     pub(super) fn begin(&self) -> Result<(), OutputError> {
         let Some(size) = self.begins_with else { return Ok(()) };
         let failed = |action| move |source| OutputError::Io { path: self.path.clone(), action, source };
@@ -191,7 +163,6 @@ impl Output {
         Ok(())
     }
 
-    /// Its name.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

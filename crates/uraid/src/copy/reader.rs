@@ -33,7 +33,6 @@ pub(super) enum Outcome {
     Failed {
         /// The first sector that was not read.
         at: Sector,
-        /// Why.
         error: IoError,
     },
 }
@@ -70,8 +69,7 @@ struct Reads {
     local: Local,
     parts: Vec<Part>,
     under_way: VecDeque<UnderWay>,
-    /// Data is stored up to here, according to the last allocation question. A question covers many pieces, so it is
-    /// not repeated for each read.
+    /// Data is stored up to here, according to the last allocation query. One query covers many reads.
     stored_to: Sector,
 }
 

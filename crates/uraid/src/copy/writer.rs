@@ -35,12 +35,7 @@ pub(super) enum Job {
 pub(crate) enum WriteError {
     /// Writing failed.
     #[error("{}: writing failed", path.display())]
-    Output {
-        /// OUT.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Output { path: PathBuf, source: io::Error },
     /// The map could not be saved.
     #[error(transparent)]
     Map(#[from] MapError),

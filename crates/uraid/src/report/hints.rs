@@ -77,8 +77,8 @@ mod tests {
     use uraid_block::Sectors;
     use uraid_layout::{Layout, Level, Spec, layout_name};
 
-    /// Chunks in what md tells file systems to write at once: of raid10 its chunks on all members, once for each near
-    /// copy where these divide the members; far and offset copies do not count.
+    /// The chunks of md's optimal I/O size, which it announces to file systems: of raid10 the number of members,
+    /// divided by the near copies if that leaves no rest; far and offset copies do not count.
     #[test]
     fn file_systems_are_told_the_stripes_that_md_tells_them() {
         let (near, far, offset) = (|n: u32| 0x100 + n, |n: u32| 1 + (n << 8), |n: u32| 0x1_0001 + (n << 8));

@@ -1,4 +1,4 @@
-//! Members of an array that does not run here, but that others have.
+//! Members that other processes or the kernel have claimed, of an array that this process does not find running.
 //! Owns: [`InUse`], its text. Not here: who has a member (`uraid_host::holder`).
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 /// A member that another process or the kernel has.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct InUse {
-    /// As it was given.
     pub path: String,
     /// The process, if it is known.
     pub pid: Option<u32>,

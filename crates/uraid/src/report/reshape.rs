@@ -46,7 +46,6 @@ pub(crate) struct Shape {
     pub layout: Option<String>,
     /// In sectors.
     pub chunk_sectors: u64,
-    /// Slots.
     pub raid_devices: u16,
 }
 

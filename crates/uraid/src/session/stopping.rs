@@ -1,8 +1,8 @@
-//! The stop of all arrays, and what it says while it waits.
+//! Stops all arrays, and logs what it waits for.
 //! Owns: the order in which arrays are stopped, how long each may take, the members that are named meanwhile. Not here:
 //! when a stop begins, what else happens then (`session`), what the stop of one array does (`engine`).
-//! Invariant: the time that a line tells counts from the beginning of the stop, with what clients' requests take of it, and
-//! the array is given up by then. The lines of one array name no member twice.
+//! Invariant: a time in a line counts from the beginning of the stop, including the wait for clients' requests, and the
+//! array is given up by then. The lines of one array name no member twice.
 
 use super::{DRAIN_TIME_MAX, Session, claimed};
 use crate::message::ClientsLeft;
@@ -19,10 +19,10 @@ use uraid_engine::MemberState;
 const STOP_TIME_MAX: Duration = Duration::from_secs(15);
 /// The same if members have no time limit.
 const STOP_TIME_MAX_UNBOUNDED: Duration = Duration::from_secs(60);
-/// How often to look for members that keep requests of clients.
+/// How often to check for members that have not answered requests of clients.
 const LOOK_PERIOD: Duration = Duration::from_millis(500);
 
-/// What was said of an array whose stop waits.
+/// What the log says about an array whose stop waits.
 #[derive(Default)]
 pub(super) struct Waits {
     named: BTreeSet<String>,
@@ -31,7 +31,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// The members to name now; `None` if there is nothing new to say. Without any, a line is said once all the same.
+    /// The members to name in a line now; `None`: no line. If there are no members, there is still one line.
     fn name(&mut self, members: Vec<String>, end: Duration) -> Option<Vec<String>> {
         let is_first = self.end.is_none();
         let new: Vec<String> = members.into_iter().filter(|member| !self.named.contains(member)).collect();
@@ -43,7 +43,7 @@ impl Waits {
         Some(new)
     }
 
-    /// When an array is given up that begins to stop after `elapsed`; in whole seconds, for the line, if `time_max` is.
+    /// When to give up an array whose stop begins after `elapsed`. In whole seconds if `time_max` is.
     fn end(&self, elapsed: Duration, time_max: Duration) -> Duration {
         let end = Duration::from_secs(elapsed.as_secs()) + time_max;
         self.end.map_or(end, |said| said.min(end))
@@ -83,7 +83,7 @@ impl Session {
         self.setup().options.member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX)
     }
 
-    /// Says which members keep requests of clients, which a stop waits for first. Until dropped.
+    /// Logs which members have not answered requests of clients, which a stop waits for first. Runs until dropped.
     pub(super) async fn say_what_clients_wait_for(&self) {
         let stack = &self.setup().stack;
         loop {
@@ -98,7 +98,7 @@ impl Session {
                 let its = silent.iter().filter(|(of, _)| is_below(*of));
                 let its: Vec<String> = its.map(|(_, name)| name.clone()).collect();
                 if !its.is_empty() {
-                    // Those with higher indexes are stopped before it, one after the other.
+                    // Arrays with higher indexes are stopped before it, one after the other.
                     let turn = u32::try_from(self.runs.len() - top.0).expect("arrays are few");
                     self.say_stop_waits(top, its, DRAIN_TIME_MAX + self.stop_time_max() * turn);
                 }
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Members that are not failed and have kept a request of any shard for a while, each with its array.
+    /// Members that are not failed and have not answered a request of any shard for a while, each with its array.
     async fn silent_members(&self) -> Vec<(ArrayIndex, String)> {
         let stack = &self.setup().stack;
         let mut silent = Vec::new();
@@ -120,7 +120,7 @@ impl Session {
                     MemberState::Active(_) | MemberState::Spare if is_silent => {
                         silent.push((index, member.name().to_owned()));
                     }
-                    // A failed one keeps what no request waits for.
+                    // No request waits for a failed member.
                     MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => {}
                 }
             }
@@ -128,8 +128,8 @@ impl Session {
         silent
     }
 
-    /// Names the members that a stop waits for, unless that was said. `end`: when the array is given up, counted from the
-    /// beginning of the stop.
+    /// Logs the members that a stop waits for, unless they were logged before. `end`: when the array is given up,
+    /// counted from the beginning of the stop.
     fn say_stop_waits(&self, array: ArrayIndex, members: Vec<String>, end: Duration) {
         let Some(members) = self.runs[array.0].waits.borrow_mut().name(members, end) else { return };
         let stack = &self.setup().stack;
@@ -153,22 +153,22 @@ impl Session {
         warn(&format!("{}: {how}", array.name));
     }
 
-    /// The kernel keeps a process as long as one of its members does not answer; releases the others, which need not
-    /// wait for that. Only after a clean stop of an array with redundancy: there, a member that still owes an answer
-    /// has been failed.
+    /// Releases members early: the kernel does not end a process while one of its members does not answer, and the
+    /// others need not wait for it. Only after a clean stop of an array with redundancy: there, a member with requests
+    /// in flight has been failed.
     fn let_members_go(&self, index: ArrayIndex) {
         let Members::Claimed(members) = &self.setup().stack.array(index).members else { return };
         let states = self.station.arrays[index.0].status().members;
         for (member, state) in members.iter().zip(states) {
             match state {
                 MemberState::Active(_) | MemberState::Spare => member.release_locks(),
-                // It may still work on requests from before it failed.
+                // It may still have requests in flight from before it failed.
                 MemberState::Faulty { .. } => {}
             }
         }
     }
 
-    /// Stops what was started, even if one of them fails to stop; the first error is the outcome.
+    /// Stops all arrays that were started, even if one of them fails to stop; the first error is the outcome.
     pub(super) async fn stop_all(&self) -> Result<(), StackError> {
         let mut outcome = Ok(());
         for index in self.setup().stack.indexes().rev() {
@@ -240,10 +240,10 @@ mod tests {
         });
         let mut waits = Waits::default();
         assert_eq!(waits.end(Duration::from_millis(2900), seconds(45)), seconds(47));
-        // While clients' requests are waited for.
+        // The stop waits for clients' requests.
         assert_eq!(waits.name(names(&["m1"]), seconds(65)), Some(names(&["m1"])));
         assert_eq!(waits.name(names(&["m1"]), seconds(65)), None);
-        // They took a little longer than they may, or less.
+        // Clients' requests took a little longer than their limit, or less.
         assert_eq!(waits.end(Duration::from_millis(21_100), seconds(45)), seconds(65));
         assert_eq!(waits.end(seconds(3), seconds(45)), seconds(48));
         assert_eq!(waits.name(names(&["m1", "m2"]), seconds(65)), Some(names(&["m2"])));
