@@ -57,7 +57,7 @@ fn no_thread_of_a_server_has_or_can_gain_privileges_and_it_serves_all_the_same()
         scratch.create("bound", "--level 1 --raid-devices 3 --assume-clean", &members);
         let is_root = rustix::process::geteuid().is_root();
         if is_root {
-            // What only a capability lets root reach.
+            // Root can reach this only with a capability.
             let user = rustix::process::Uid::from_raw(12345);
             let folder = scratch.path("folder");
             fs::create_dir(&folder).expect("made");

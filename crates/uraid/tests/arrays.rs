@@ -47,7 +47,7 @@ fn several_arrays_are_exports_of_one_process() {
         let mut client = served.client_of(export);
         assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(data), "{export}");
     }
-    // One is not stopped without the other, and goes on.
+    // A stop of one array only is refused, and both continue.
     scratch.uraid(["stop", "right"]).expect_refused(&["right is not stopped alone", "left", "--all"]);
     scratch.uraid(["stop", &text(&left[0])]).expect_refused(&["left is not stopped alone", "right", "--all"]);
     assert!(served.client_of("right").read(0, 512).expect("connected").is_ok());
@@ -80,7 +80,7 @@ fn arrays_of_one_name_are_told_apart_and_copies_of_one_array_are_refused() {
     for (from, to) in two.iter().zip(&one) {
         std::fs::copy(from, to).expect("both are ours");
     }
-    // Third of a name: its UUID's digits are taken, too.
+    // The third array of this name, whose UUID begins with digits that are in use, too.
     let three = scratch.members("c", 2, 4 * MIB);
     scratch.create("same", "-l 1 -n 2 --assume-clean", &three);
     let groups: [&[PathBuf]; 3] = [&three, &one, &two];
@@ -133,7 +133,7 @@ fn a_stripe_over_two_raid6_loses_two_members_of_each_and_no_byte() {
         data[at..at + part.len()].copy_from_slice(&part);
     }
     assert!(client.read(0, data.len()).expect("connected").as_ref() == Ok(&data), "one lost of each");
-    // What others are made of is stopped with them, not under them.
+    // A member array stops with the array above it, never alone.
     scratch.uraid(["stop", "left"]).expect_refused(&["left is not stopped alone", "wide"]);
     scratch.uraid(["stop", "--force", "wide"]).expect_done();
     assert_eq!(served.end().code, Some(0));
@@ -193,7 +193,7 @@ fn what_cannot_be_made_over_arrays_is_refused_before_anything_changes() {
     create_over(&scratch, "again", "-l 0 -n 2", &[&left, &right])
         .expect_refused(&["left: carries", "2 of the members carry something already"]);
     create_over(&scratch, "again", "-l 1 -n 2 --run", &[&left, &right]).expect_done();
-    // One alone is served alone where it is not said that it may be a member.
+    // Without --array, an array is served alone, although it is a member.
     assert_eq!(scratch.ready(&[], &left).stop().code, Some(0));
     serve(&scratch, &[], &[&left]).end().expect_refused(&["--run"]);
 }
@@ -236,7 +236,7 @@ fn copy(scratch: &Scratch, options: &[&str], out: &Path, groups: &[&[PathBuf]]) 
     scratch.uraid(fixed.chain(groups))
 }
 
-/// An array of this kind over two raid6, full of data; gives that.
+/// An array of this kind over two raid6, full of data; returns the data.
 fn filled_over(scratch: &Scratch, options: &str, left: &[PathBuf], right: &[PathBuf]) -> Vec<u8> {
     create_over(scratch, "wide", options, &[left, right]).expect_done();
     let served = serve(scratch, &[], &[left, right]);
@@ -360,14 +360,14 @@ fn arrays_that_are_not_one_and_a_copy_to_a_member_of_one_are_refused() {
     let out = scratch.path("out");
     copy(&scratch, &[], &out, &[&left, &right])
         .expect_refused(&["left, right: they carry no superblocks of an array of arrays", "without --array"]);
-    // One alone, that carries none, is itself what is copied.
+    // An array without a superblock on it is itself copied.
     copy(&scratch, &[], &out, &[&left]).expect_done();
     filled_over(&scratch, "-l 0 -n 2 -c 64K", &left, &right);
     copy(&scratch, &["--overwrite"], &out, &[&left])
         .expect_refused(&["cannot start the array that these arrays are members of", "1 of 2 members"]);
     let before = std::fs::read(&right[3]).expect("a member");
     copy(&scratch, &["--overwrite"], &right[3], &[&left, &right]).expect_refused(&["is the member", "r3"]);
-    // Where OUT is forgotten, or follows --array, no member is taken for it.
+    // If OUT is missing, or follows --array, no member is taken as OUT.
     let words = ["copy", "--overwrite", "--run", "--array"].map(str::to_owned);
     let done = scratch.uraid(words.into_iter().chain(right.iter().map(|member| text(member))));
     assert_eq!(done.code, Some(2), "{done:?}");

@@ -15,7 +15,8 @@ type Spoil = fn(&Path);
 /// Sectors of a member's data: the first one and how many.
 type Listed = &'static [(u64, u64)];
 
-/// A stopped array full of data. What a member lists is spoilt there, so that a read of it shows.
+/// A stopped array full of data. The sectors that a member lists have wrong bytes there, so that a read of them is
+/// noticed.
 struct Array {
     scratch: Scratch,
     members: Vec<PathBuf>,
@@ -64,7 +65,7 @@ impl Array {
         self.scratch.uraid(words.chain(members.iter().cloned()).chain([self.out()]))
     }
 
-    /// Copies with each of these options and expects all sectors but `lost`: the array's, first and behind the last.
+    /// Copies with each of these options and expects all sectors except `lost`: ranges of array sectors.
     #[track_caller]
     fn expect_copied(&self, lost: &[(u64, u64)]) {
         for options in [&[][..], &["--run"], &["--force"]] {
@@ -101,7 +102,7 @@ const CHUNK: u64 = 128;
 
 #[test]
 fn members_with_lists_in_different_places_are_read_from_each_other() {
-    // Inside a read, over the end of a chunk, at the start of the data, single sectors, two entries that touch.
+    // Inside a read, across the end of a chunk, at the start of the data, single sectors, two adjacent entries.
     let one: Listed = &[(0, 8), (100, 56), (1000, 1)];
     let other: Listed = &[(8, 16), (24, 8), (2047, 130), (5000, 1)];
     for options in [
@@ -143,7 +144,7 @@ fn sectors_that_every_copy_lists_are_unreadable_and_the_map_says_which() {
     // Row 0 of left-symmetric: data 0, 1, 2 on members 0, 1, 2.
     let both: &[Listed] = &[&[(4, 4)], &[(6, 4)], &[], &[]];
     Array::new("-l 5 -n 4 -c 64K --assume-clean", both).expect_copied(&[(6, 8), (CHUNK + 6, CHUNK + 8)]);
-    // Of raid6 the third one is too many. Row 0 of left-symmetric: data 0 and 1 on members 1 and 2.
+    // On raid6 the third one is too many. Row 0 of left-symmetric: data 0 and 1 on members 1 and 2.
     let three: &[Listed] = &[&[(5, 1)], &[(0, 6)], &[], &[(0, 9)]];
     Array::new("-l 6 -n 4 -c 64K --assume-clean", three).expect_copied(&[(5, 6)]);
 }

@@ -24,7 +24,7 @@ fn many_callers_that_neither_send_nor_receive() {
     scratch.create("mute", RAID1, &members);
     let served = scratch.ready(&[], &members);
     let connect = || UnixStream::connect(scratch.path("mute.ctl")).expect("the server is ready");
-    // They ask for much more than a socket holds, and take none of it.
+    // They request much more than a socket holds, and receive none of it.
     let deaf: Vec<UnixStream> = (0..100)
         .map(|_| {
             let mut stream = connect();
@@ -42,7 +42,7 @@ fn many_callers_that_neither_send_nor_receive() {
     drop((deaf, mute));
 }
 
-/// A process that listens and says nothing holds up neither `list` nor what is asked of another array.
+/// A process that listens and never answers delays neither `list` nor calls of another array.
 #[test]
 fn a_process_that_hangs_is_named_and_the_others_answer() {
     let scratch = Scratch::new();
@@ -96,7 +96,7 @@ fn answers_of_many_members_with_long_paths_are_read() {
     assert_eq!(served.end().code, Some(0));
 }
 
-/// The array `mine`; `None` where this is not root, who alone can be another user, too.
+/// The array `mine`; `None` without root, which is needed to act as another user.
 fn served_by_root() -> Option<(Scratch, Served)> {
     if !rustix::process::geteuid().is_root() {
         println!("not run: only root can be another user");

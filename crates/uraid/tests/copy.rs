@@ -1,5 +1,5 @@
 //! `uraid copy` on the real binary: every byte, nothing overwritten unasked, every end of it resumable.
-//! Owns: these promises. Not here: what may befall members (`rescue`), what a user can say wrongly otherwise (`errors`).
+//! Owns: these promises. Not here: broken members (`rescue`), other user errors (`errors`).
 
 mod common;
 
@@ -105,14 +105,14 @@ fn nothing_that_is_there_is_overwritten_unasked_and_a_member_never() {
     fs::hard_link(&members[1], &twice).expect("a link");
     scratch.uraid(words(&["--overwrite"], &members, &twice)).expect_refused(&["is the member", "m1"]);
     assert!(fs::read(&members[1]).expect("a member") == before);
-    // Also one that was named and is left out.
+    // Also a member that was named and is left out.
     let blank = scratch.member("blank", 8 * MIB);
     let named = [&members[..], std::slice::from_ref(&blank)].concat();
     scratch.uraid(words(&["--overwrite"], &named, &blank)).expect_refused(&["is the member", "blank"]);
     assert_eq!(fs::metadata(&blank).expect("a file").len(), 8 * MIB);
     fs::write(scratch.path("out.map"), b"my notes").expect("room");
     scratch.uraid(words(&[], &members, &out)).expect_refused(&["out.map: line 1 does not belong in a map"]);
-    // OUT is given up, the notes are not.
+    // --overwrite allows losing OUT, but not another program's file in the map's place.
     scratch
         .uraid(words(&["--overwrite"], &members, &out))
         .expect_refused(&["out.map: line 1 does not belong in a map"]);
@@ -168,7 +168,7 @@ fn a_copy_that_is_interrupted_leaves_a_map_to_go_on_with() {
     let map = scratch.path("fifo.map");
     let line = words(&["--map", &map.display().to_string()], &members, &fifo);
     let copy = Served::start(&mut scratch.command(line));
-    // A reader that takes 4 MiB and then no more: the copy stands, and a signal still ends it.
+    // A reader that takes 4 MiB and then stops: the copy waits, and a signal still ends it.
     let mut reader = File::open(&fifo).expect("a pipe");
     let mut first = vec![0; 4 * MIB as usize];
     reader.read_exact(&mut first).expect("the copy is there");
@@ -314,7 +314,7 @@ fn a_map_takes_the_place_of_nothing_but_a_map() {
     let whole = fs::read(&members[0]).expect("a member");
     let out = scratch.path("out");
     let member = members[0].to_str().expect("a name of letters");
-    // A member by the map's name, by that of the map beside it, or by a name that comes by itself.
+    // A member in the place of the map, of the new map before it is renamed, or of the default map.
     let refused = |options: &[&str], members: &[PathBuf], out: &Path, said: &str| {
         scratch.uraid(words(options, members, out)).expect_refused(&["nothing was copied", said]);
     };
@@ -418,7 +418,7 @@ fn two_copies_to_one_new_file_are_kept_apart() {
     assert!(fs::read(&out).expect("a copy") == bytes);
 }
 
-/// Members that tell of different bytes under one count of events: what one run copied is not mixed with another's.
+/// Members with different bytes at the same event count: what one run copied is not mixed with another's.
 #[test]
 fn a_copy_is_not_gone_on_with_by_members_that_tell_other_bytes() {
     let scratch = Scratch::new();
@@ -440,7 +440,7 @@ fn a_copy_is_not_gone_on_with_by_members_that_tell_other_bytes() {
     copy(&["--run"], &halves[..1]).expect_done();
     copy(&["--run"], &halves[1..]).expect_refused(&["is the map of another copy"]);
     copy(&["--run"], &halves[..1]).expect_done();
-    // A member that missed writes stands in for one that did not.
+    // A member that missed writes takes the place of one that did not.
     let members = scratch.members("m", 4, 4 * MIB);
     scratch.create("stale", "-l 5 -n 4 -c 64K --assume-clean", &members);
     write(&members[..3], 3);
@@ -448,7 +448,7 @@ fn a_copy_is_not_gone_on_with_by_members_that_tell_other_bytes() {
     copy(&["--force"], &of(&members, &[0, 1, 3])).expect_refused(&["is the map of another copy", "slot 3 at "]);
     copy(&["--force", "--overwrite"], &of(&members, &[0, 1, 3])).expect_done();
     copy(&["--run"], &members[..3]).expect_refused(&["is the map of another copy"]);
-    // Of a healthy array any members that are enough will do.
+    // Of a healthy array any sufficient set of members will do.
     let healthy = scratch.members("h", 3, 4 * MIB);
     scratch.create("healthy", "-l 5 -n 3 -c 64K --assume-clean", &healthy);
     write(&healthy, 4);

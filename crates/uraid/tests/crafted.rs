@@ -10,9 +10,9 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// From here on a superblock is refused.
+/// Superblocks with this event count or a higher one are refused.
 const EVENTS_END: u64 = 1 << 62;
-/// From here on an array is only read.
+/// Arrays with this event count or a higher one are read-only.
 const EVENTS_WRITE_END: u64 = (1 << 62) - (1 << 56);
 
 fn set_events(members: &[PathBuf], events: u64) {
@@ -125,7 +125,7 @@ fn a_bitmap_without_an_end_does_not_keep_examine_busy() {
         let facts = format!("\"counted\":{counted}");
         assert!(json.code == Some(0) && json.stdout.replace(' ', "").contains(&facts), "{json:?}");
     }
-    // Where all were read, nothing is said.
+    // If all bits were read, there is no note.
     claim_bitmap(&members[0], 4, 1 << 20);
     let text = Served::start(&mut scratch.command([Path::new("examine"), &members[0]])).end();
     assert!(text.stdout.contains("1048576 bits (chunks), ") && !text.stdout.contains("claims"), "{text:?}");

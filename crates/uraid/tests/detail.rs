@@ -80,7 +80,7 @@ fn too_few_members_are_shown_before_the_error() {
     assert!(done.stdout.contains("        Array Size : 58368 "), "{}", done.stdout);
     assert_eq!(done.stdout.matches("not given\n").count(), 2, "{}", done.stdout);
     assert!(!done.stdout.contains("removed"), "{}", done.stdout);
-    // What is lost can be drawn all the same.
+    // A lost array can still be drawn.
     let drawn = detail(&scratch, &["--draw", "--stripes", "1"], &members[1..3]).expect_refused(&[]).stdout;
     assert!(drawn.contains("    0       0  [D0]    D1    D2   [P]\n"), "{drawn}");
 }
@@ -277,7 +277,8 @@ fn sizes_are_told_as_mdadm_tells_them() {
         let kib = chunks * 64;
         assert!(shown.contains(&format!("     Used Dev Size : {kib} (")), "{layout}: {shown}");
         assert_eq!(Raw::read(&members[2]).u64(SIZE), kib * 2, "{layout}");
-        // One that records more than is used: so mdadm makes it, until the kernel has run it.
+        // A superblock with a larger size than is used: mdadm writes it so, and the kernel corrects it when it starts
+        // the array.
         for member in &members {
             let mut raw = Raw::read(member);
             raw.set(SIZE, &(159u64 * 128).to_le_bytes());
@@ -355,8 +356,8 @@ fn arrays_and_the_array_they_make_up_are_shown_together() {
     assert!(drawn.contains("  Row  Sector   left  right\n") || drawn.contains("  left  right\n"), "{drawn}");
 }
 
-/// The superblocks of an array that runs are not its state, so `detail` says that others have its members: here a server
-/// whose sockets are in another folder, as those of another user are.
+/// The superblocks of a running array are not its state, so `detail` reports that another process has claimed its
+/// members: here a server whose sockets are in another folder, as those of another user are.
 #[test]
 fn an_array_that_is_served_elsewhere_is_said_to_be_in_use() {
     let (here, elsewhere) = (Scratch::new(), Scratch::new());
@@ -383,7 +384,7 @@ fn an_array_that_is_served_elsewhere_is_said_to_be_in_use() {
     }
 }
 
-/// md and mounts have block devices to themselves, as this test does.
+/// A claim with O_EXCL, as of md, of a mount and of this test, shows as in use.
 #[test]
 fn a_member_that_the_kernel_has_is_said_to_be_in_use() {
     let scratch = Scratch::new();

@@ -116,7 +116,7 @@ fn members_stand_above_their_columns_and_a_missing_one_is_marked() {
                       [ ]: on a slot without a member\n  \
                       Data offset: sector 2048 of each member\n";
     assert_eq!(text, expected, "\n{text}");
-    // Running, the drawing is the same, with all members.
+    // The drawing of a running array is the same, with all members.
     let served = scratch.ready(&["--read-only"], &members);
     let running = scratch.uraid(["detail", "--draw", "--stripes", "2", "drawn"]).expect_done().stdout;
     assert!(running.contains("\n               disk0  disk1  disk2  disk3\n"), "{running}");

@@ -44,7 +44,8 @@ fn places(events: &[(usize, Event)], file: usize, at: u64) -> [Vec<usize>; 3] {
     ]
 }
 
-/// Old marks go durably on every file before the first new superblock, and that is durable at the end.
+/// Old signatures are durably wiped on every file before the first new superblock is written, and that is durable at
+/// the end.
 #[track_caller]
 fn expect_wiped_then_written(events: &[(usize, Event)], files: usize, at: u64) {
     let places: Vec<[Vec<usize>; 3]> = (0..files).map(|file| places(events, file, at)).collect();
@@ -102,7 +103,7 @@ fn zero_superblock_flushes_before_it_reports() {
 struct Stack {
     members: Recorded,
     superblock: u64,
-    // After the mounts.
+    // Dropped after the mounts.
     scratch: Scratch,
 }
 

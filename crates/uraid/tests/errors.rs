@@ -308,7 +308,7 @@ fn no_space_under_a_sparse_member() {
     assert!(written > 0 && outcomes[written..].iter().all(|&error| error == ENOSPC), "{outcomes:?}");
     let full = format!("{}: no space left under the member (errno 28)", text(&sparse));
     served.wait_for(&format!("takes no more writes: {full}; reads are served"));
-    // Sparse members often share one file system: no member is condemned for what may hit all of them next.
+    // Sparse members often share one file system: no member is failed for an error that may hit all of them next.
     for n in 0..written as u64 {
         assert!(client.read(n * 4 * MIB, data.len()).expect("connected").as_ref() == Ok(&data), "part {n}");
     }
@@ -407,7 +407,7 @@ fn garbage_on_the_sockets() {
     let noise = pattern(5, 100_000);
     for socket in [served.socket(), scratch.path("noise.ctl")] {
         let mut stream = UnixStream::connect(&socket).expect("the server is ready");
-        // The server may hang up before all is sent.
+        // The server may close the connection before all is sent.
         let _ = stream.write_all(&noise);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());

@@ -31,7 +31,7 @@ fn say(text: &str) {
     writeln!(std::io::stderr(), "{text}").expect("a standard error");
 }
 
-/// Whether what is not here must fail a test.
+/// Whether a missing program fails the test instead of skipping it.
 fn is_all_required() -> bool {
     std::env::var_os("URAID_REQUIRE_CLIENTS").is_some_and(|value| value != "0" && !value.is_empty())
         || std::env::var_os("URAID_CLIENTS").is_some_and(|value| value == "required")
@@ -140,7 +140,7 @@ fn members_of_the_real_md_driver_are_told_in_mdadms_words() {
     assert!(compared > 150, "only {compared} members were compared");
 }
 
-/// The installed mdadm's output; `None`, loudly, where there is none.
+/// The installed mdadm's output. `None`, with a message, if there is no mdadm.
 fn mdadm(words: &[&str], paths: &[PathBuf]) -> Option<String> {
     let program = ["/usr/sbin/mdadm", "/sbin/mdadm"].into_iter().find(|file| Path::new(file).exists());
     let Some(program) = program else {
@@ -229,7 +229,7 @@ fn new_members_of_every_layout_are_told_as_mdadm_tells_them() {
     let scratch = Scratch::new();
     let (large, folder) = Folder::for_large();
     for (nth, (options, count)) in shapes.iter().enumerate() {
-        // Sizes take turns: that each level meets each size is shown above.
+        // One size for each, in turn: another test has every level with every size.
         let bytes = [20 * MIB, 8 << 30, large][nth % 3];
         let options = format!("{options} --name a{nth}");
         let members = created(&scratch, &folder, bytes, &options, *count);

@@ -19,11 +19,12 @@ const BYTES: usize = 2 << 20;
 
 /// An array whose member `hung` is a stubborn file, served.
 struct Rig {
-    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
+    // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
+    // request.
     member: StubbornFile,
     served: Served,
     members: Vec<PathBuf>,
-    // After the mount.
+    // Dropped after the mount.
     scratch: Scratch,
 }
 
@@ -46,7 +47,7 @@ impl Rig {
         let mut client = self.served.client();
         std::thread::spawn(move || {
             let written = client.write(0, &pattern(seed, BYTES)).expect("connected");
-            // The caller may have given up.
+            // The caller may have stopped waiting.
             let _ = sender.send((written, client.flush().expect("connected")));
         });
         answer
@@ -57,13 +58,13 @@ impl Rig {
     }
 }
 
-/// Stops a server that has requests with a server that hangs. Its array is stopped without that one; the process itself
-/// cannot leave the kernel before its last request does, which `go_on` is for.
+/// Stops a server that has requests in flight to a hanging member. The array is stopped without that member. The kernel
+/// keeps the process until the member answers, which `go_on` makes it do.
 fn stop_while_hung(served: Served, free: &[PathBuf], go_on: impl FnOnce()) -> Done {
     let socket = served.socket();
     served.signal(rustix::process::Signal::TERM);
     let is_stopped = wait(|| !socket.exists());
-    // Others may have the members that do answer.
+    // Other processes can claim the members that do answer.
     let locked: Vec<&PathBuf> =
         free.iter().filter(|path| File::open(path).is_ok_and(|file| file.try_lock().is_err())).collect();
     go_on();
@@ -296,7 +297,7 @@ fn a_probe_that_a_page_cache_answers_does_not_bring_reads_back_to_a_member_that_
     let (sender, ended) = mpsc::channel();
     let mut reader = served.client();
     std::thread::spawn(move || {
-        // Each second one goes to the member that hangs, if reads do: 500 ms each.
+        // If reads went to the hanging member, every second one would take 500 ms.
         let are_good = (0..100).all(|n| reader.read(MIB + n * 131_072, 4096).expect("connected").is_ok());
         let _ = sender.send(are_good);
     });

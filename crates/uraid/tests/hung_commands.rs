@@ -19,11 +19,12 @@ const FORGOTTEN_AFTER: Duration = Duration::from_millis(1200);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 struct Rig {
-    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
+    // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
+    // request.
     member: StubbornFile,
     served: Served,
     members: Vec<PathBuf>,
-    // After the mount.
+    // Dropped after the mount.
     scratch: Scratch,
 }
 
@@ -59,7 +60,7 @@ impl Rig {
         };
         let took = began.elapsed();
         if !is_in_time {
-            // It may be in the kernel, which does not let go of it before.
+            // The process may have a request in flight, and ends only when it is answered.
             self.member.go_on();
         }
         let output = child.wait_with_output().expect("it is our child");
@@ -124,7 +125,7 @@ fn the_log_names_a_member_that_does_not_answer_and_says_when_it_does_again() {
     let silent = format!("Z hung: member {hung} has not answered a request for ");
     rig.served.wait_for(&silent);
     rig.served.wait_for(&format!(" s; `uraid fail hung {hung}` takes it out\n"));
-    // Further looks say nothing new.
+    // Further checks log nothing new.
     std::thread::sleep(Duration::from_secs(2));
     rig.member.go_on();
     assert_eq!(write.join().expect("no panic").expect("connected"), 0);
@@ -234,14 +235,14 @@ fn a_stop_that_requests_of_clients_hold_up_names_the_member_at_once() {
     let rig = rig(&["--member-timeout", "0"]);
     let mut client = rig.served.client();
     client.send_write(1, 0, &pattern(2, 1 << 20)).expect("connected");
-    // The server has it, and so the member.
+    // The server has the request, and so has the member.
     let line = format!("{} has not answered a request for ", text(&rig.members[1]));
     wait(|| rig.says(&["detail", "hung"]).stdout.contains(&line)).expect("it is named");
     let began = Instant::now();
     rig.served.signal(rustix::process::Signal::TERM);
     let hung = text(&rig.members[1]);
     let advice = format!("`uraid fail hung {hung}` ends it without them");
-    // The requests' 20 s are in it.
+    // This includes the 20 s for requests.
     rig.served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 80s in all; {advice}"));
     println!("the member is named      {:?}", began.elapsed());
     assert!(!rig.served.stderr().contains("not done after 20s"), "requests are still waited for");
@@ -266,14 +267,14 @@ fn callers_that_wait_for_a_stop_leave_places_to_others() {
             let mut caller = connect();
             caller.write_all(stop).expect("connected");
             if stay {
-                // One that has ended its sending waits for an answer all the same.
+                // A caller that has shut down its sending side still waits for an answer.
                 caller.shutdown(Shutdown::Write).expect("connected");
                 callers.push(caller);
             }
         }
         assert!(rig.says(&["detail", "hung"]).expect_done().stdout.contains("Raid Level : raid6"));
         if !stay {
-            // Those that have gone leave their part of the places to one that waits.
+            // Callers that hung up leave their places to a waiting one.
             let waits = || {
                 let mut caller = connect();
                 caller.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout can be set");
@@ -388,7 +389,7 @@ fn fail_by_another_path_of_a_member_that_hangs_says_what_works_at_once() {
     );
     let is_said = wait(|| failing.stderr().contains(&line));
     let by_slot = rig.says(&["fail", "hung", "1"]);
-    // Before anything is asserted: the kernel ends no process that waits for the member.
+    // Do this before any assertion: the kernel does not end a process that waits for the member.
     rig.member.go_on();
     let failed = failing.end();
     assert!(is_said.is_ok(), "{failed:?}");

@@ -1,4 +1,4 @@
-//! What a member that hangs costs those who do not need it, in figures.
+//! The cost of a hanging member for requests that do not need it, in figures.
 //! Owns: rates of reads beside it, the times of `detail`, `list`, handshakes, `fail` and the stop. Not here: that they
 //! end at all (`hung`). Measures, so it runs only when asked for:
 //! `cargo test --release -p uraid --test hung_figures -- --ignored --nocapture`.

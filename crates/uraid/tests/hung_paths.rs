@@ -10,22 +10,23 @@ use rustix::process::Signal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Until the path is named, and then until it is given up.
+/// The path is named after 2 s, and given up after this time.
 const TIMEOUT: [&str; 2] = ["--member-timeout", "3s"];
 const WAITS: &str = "m1.mount/member: it does not answer; waiting for it, until 3s have passed";
 const GIVEN_UP: &str = "m1.mount/member: it did not answer within 3s";
 const KEPT: &str = "m1.mount/member: it did not answer until the end: the kernel may keep this process until it does\n";
 
 struct Rig {
-    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
+    // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
+    // request.
     member: StubbornFile,
     members: Vec<PathBuf>,
-    // After the mount.
+    // Dropped after the mount.
     scratch: Scratch,
 }
 
-/// A raid5 that was stopped, whose member 1 hangs. A request of this process is with the server, so the server does not
-/// take another one, and the kernel lets a process go that waits.
+/// A stopped raid5 whose member 1 hangs. The server is busy with a request of this process and accepts no other. A
+/// process whose request was not accepted yet can end.
 fn rig() -> Rig {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", 3, 4 * MIB);
@@ -48,7 +49,7 @@ impl Rig {
         Served::start(&mut self.scratch.command(words))
     }
 
-    /// How a command ended that gives the member up by itself, having named it before.
+    /// How a command ended that first names the member, and then gives it up.
     #[track_caller]
     fn gives_up(&self, words: &[&str]) -> Done {
         let began = Instant::now();

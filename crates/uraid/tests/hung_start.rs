@@ -15,11 +15,12 @@ const RINGS: [&str; 2] = ["auto", "threads"];
 const HANGS_AT: std::ops::Range<u64> = 3 * MIB..4 * MIB;
 
 struct Rig {
-    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
+    // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
+    // request.
     member: StubbornFile,
     served: Served,
     members: Vec<PathBuf>,
-    // After the mount.
+    // Dropped after the mount.
     scratch: Scratch,
 }
 

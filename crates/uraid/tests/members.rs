@@ -153,7 +153,7 @@ fn a_wrong_window_is_a_mistake_and_not_a_missing_member() {
         scratch.uraid(["serve", "--run", &good, &name]).expect_refused(&["the array is not started", expected]);
     }
     for (part, expected) in &wrong[..4] {
-        // A look says the same of all but the window that begins at the very end, which is only too short for it.
+        // `examine` reports the same, except for the window that begins at the end, which it calls too short.
         let expected = if *part == "32M" { "is too short for a superblock: 0 bytes" } else { expected };
         scratch.uraid(["examine", &text(&at(&image, part))]).expect_refused(&[expected]);
     }
@@ -212,7 +212,7 @@ fn bad_sectors_fail_where_there_is_no_other_copy() {
     assert_eq!(client.read(0, 1024).expect("connected"), Err(5), "EIO");
     assert_eq!(client.read(1024, 200 << 10).expect("connected").as_deref(), Ok(&data[1024..1024 + (200 << 10)]));
     drop(served);
-    // Where the superblock is, there is none to see.
+    // If the superblock's sectors are bad, none is found.
     let name = format!("bad:8+8:{}", members[0].display());
     scratch.uraid(["examine", &name]).expect_refused(&["(os error 5)"]);
 }

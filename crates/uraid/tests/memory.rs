@@ -57,7 +57,7 @@ fn a_limit_that_is_too_small_is_refused_with_the_least_that_works_and_that_one_i
     let scratch = Scratch::new();
     let members = scratch.members("m", 4, 32 * MIB);
     scratch.create("small", "--level 5 --raid-devices 4 --assume-clean", &members);
-    // A bare number is in KiB as in every other size; what it was taken for is said.
+    // A bare number is in KiB as in every other size; the message repeats it with its unit.
     for (limit, meant) in [("200", "200 KiB"), ("0200k", "200 KiB"), ("1", "1 KiB"), ("1s", "1 KiB")] {
         let done = scratch.serve(&["--shards", "2", "--memory-limit", limit], &members).end();
         done.expect_refused(&[
@@ -93,7 +93,7 @@ fn a_limit_that_is_too_small_is_refused_with_the_least_that_works_and_that_one_i
     let least: u64 = least.parse().expect("a number");
     assert!(peak <= least << 10, "{peak} KiB of {least} MiB");
     assert_eq!(served.stop().code, Some(0));
-    // With less than is wanted otherwise, also where addresses are scarce.
+    // A lower --memory-limit also fits into less address space.
     let tight = serve_within(&scratch, 900, &["--shards", "2", "--memory-limit", &limit], &members);
     tight.wait_until_ready();
     assert_eq!(tight.stop().code, Some(0));

@@ -32,7 +32,7 @@ fn pull(options: &str, count: usize, bytes_left: u64) {
     assert!(served.stderr().contains("the member is gone or shrank"), "{options}: {}", served.stderr());
     assert!(client.read(0, size).expect("connected").as_ref() == Ok(&data), "{options}");
     assert_eq!(served.stop().code, Some(0), "{options}");
-    // It is recorded: the others start without it and without a word of consent.
+    // The failure is recorded: the others start without it, and without --run or --force.
     members.remove(1);
     let served = scratch.ready(&[], &members);
     assert!(served.client().read(0, size).expect("connected").as_ref() == Ok(&data), "{options}");

@@ -1,4 +1,4 @@
-//! Arrays whose member md was rebuilding, on the real binary: nothing is given up unasked.
+//! Arrays whose member md was rebuilding, on the real binary: no rebuild is given up without --run.
 //! Owns: serve, detail and examine of such arrays. Not here: the decision (`engine::assemble`), md itself (`xtask vm`).
 
 mod common;

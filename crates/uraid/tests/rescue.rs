@@ -156,7 +156,7 @@ fn case_4_all_superblocks_are_zeroed_and_the_geometry_is_known() {
         one_missing[1] = PathBuf::from("missing");
         broken.copy(&format!("{assumed} --overwrite"), &one_missing).expect_done();
         broken.expect_rescued();
-        // A copy by another geometry is another copy: it is not gone on with.
+        // A copy by another geometry is another copy, and is not resumed.
         let mixed = [1, 0, 2, 3].map(|at| broken.members[at].clone());
         broken.copy(assumed, &mixed).expect_refused(&["is the map of another copy"]);
         broken.copy(assumed, &mixed[..3]).expect_refused(&["3 members are listed, expected 4"]);
@@ -183,7 +183,8 @@ fn case_5_the_order_is_not_known() {
     broken.expect_nothing_copied();
     broken.copy(order, &mixed).expect_done().expect_said(&["sure: "]);
     broken.expect_rescued();
-    // To Q the symmetric and the asymmetric layout are one: without a mark of a file system nothing tells them apart.
+    // P and Q fit the symmetric and the asymmetric layout alike: only a signature of a file system tells them
+    // apart.
     let fresh = "--overwrite --order -l 6 -n 4 -c 64K";
     broken.copy(fresh, &mixed).expect_refused(&["undecided: ", "nothing was copied", "--candidate N"]);
     let names = broken.copy(fresh, &mixed).stderr;
@@ -235,7 +236,7 @@ fn case_7_members_have_unreadable_sectors() {
         expected[sector * 512..(sector + 1) * 512].fill(0);
     }
     assert!(fs::read(broken.out()).expect("a copy") == expected);
-    // Another day the disk reads them: the same command tries them again, and nothing else.
+    // Later the disk can read them: the same command tries only them again.
     broken.copy("", &broken.members).expect_done().expect_said(&["goes on", "2 sectors were unreadable"]);
     broken.expect_rescued();
     // Into a pipe there is no map: what is lost is said.

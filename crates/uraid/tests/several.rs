@@ -19,7 +19,7 @@ struct Rig {
     served: Served,
     sick: Vec<StubbornFile>,
     members: Vec<PathBuf>,
-    // After the mounts.
+    // Dropped after the mounts.
     scratch: Scratch,
 }
 

@@ -44,7 +44,7 @@ const PHASES: [(Phase, f64); 6] = [
 /// loop device whose file is cut, it gives no zeroes for what it has lost.
 struct Partition {
     path: PathBuf,
-    // Last, for the partition goes first.
+    // The last field, so that the partition is removed first.
     disk: LoopDevice,
 }
 
@@ -95,7 +95,8 @@ fn usage(pid: u32) -> (u64, usize) {
 }
 
 struct Rig {
-    // First, so that a test that fails ends: a process cannot leave a server that does not answer.
+    // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
+    // request.
     hangs: StubbornFile,
     served: Served,
     full: Tmpfs,

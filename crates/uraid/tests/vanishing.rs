@@ -1,4 +1,4 @@
-//! Member files that are deleted, replaced or moved while an array runs on them: the array notices nothing, people must.
+//! Member files that are deleted, replaced or moved while an array runs on them: the array continues, and the user is told.
 //! Owns: what is said on stderr, in `detail`, at the stop. Not here: members that shrink or fail (`errors`, `pulled`).
 
 mod common;
@@ -51,7 +51,7 @@ fn files_that_their_path_no_longer_leads_to_are_said_once_and_shown_and_at_the_s
         paths[1], paths[0]
     );
     assert!(listed.contains(&notes), "{listed}");
-    // What comes back to its path is as before.
+    // A file that is moved back counts as before.
     fs::rename(scratch.path("moved"), &members[2]).expect("moved back");
     wait(|| state(2) == Value::Null).expect("it is noticed");
     let again = "m2 (slot 2): its path leads to it again\n";
@@ -77,7 +77,7 @@ fn a_failed_member_and_one_that_is_no_file_are_nobodys_business() {
     let served = scratch.ready(&[], &members);
     scratch.uraid(["fail", "quiet", "1"]).expect_done();
     fs::remove_file(&members[1]).expect("there");
-    // Each report looks at the files first.
+    // Each report checks the files first.
     scratch.uraid(["detail", "quiet"]).expect_done();
     let stopped = scratch.uraid(["stop", "quiet"]).expect_done();
     assert_eq!(stopped.stderr, "");

@@ -172,7 +172,7 @@ impl Served {
         wait(|| self.stdout().ends_with('\n')).unwrap_or_else(|()| panic!("not ready:\n{}", self.stderr()));
     }
 
-    /// Whether it has not said yet that it is ready.
+    /// Whether the server has not printed yet that it is ready.
     pub fn is_silent(&self) -> bool {
         !self.stdout().ends_with('\n')
     }
@@ -199,11 +199,11 @@ impl Served {
 
     pub fn signal(&self, signal: rustix::process::Signal) {
         let process = rustix::process::Pid::from_child(&self.child);
-        // It may have ended already; whether it should have is for the caller to say.
+        // The process may have ended already; the caller checks whether it should have.
         let _ = rustix::process::kill_process(process, signal);
     }
 
-    /// Whether the kernel has let go of it.
+    /// Whether the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_some()
     }
@@ -256,7 +256,7 @@ fn collect(pipe: impl Read + Send + 'static) -> (Arc<Mutex<String>>, JoinHandle<
     (text, collector)
 }
 
-/// Asks again and again, for a while.
+/// Polls until `ready`, for a limited time.
 pub fn wait(ready: impl Fn() -> bool) -> Result<(), ()> {
     let began = Instant::now();
     while began.elapsed() < WAIT_MAX {
@@ -299,7 +299,7 @@ impl Client {
         Ok(Client { stream, size, is_read_only })
     }
 
-    /// A request without payload, whose answer is left where it is.
+    /// Sends a request without payload, and does not receive the answer.
     pub fn send_request(&mut self, command: u16, offset: u64, length: u32) -> io::Result<()> {
         let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
         request.extend_from_slice(&[0, 0]);
@@ -310,7 +310,7 @@ impl Client {
         self.stream.write_all(&request)
     }
 
-    /// A request with its payload, whose answer is left where it is.
+    /// Sends a write, and does not receive the answer.
     pub fn send_write(&mut self, command: u16, offset: u64, data: &[u8]) -> io::Result<()> {
         self.send_request(command, if data.is_empty() { 0 } else { offset }, data.len() as u32)?;
         self.stream.write_all(data)
@@ -348,7 +348,7 @@ impl Client {
         Ok(Ok(data))
     }
 
-    /// Asks to have these bytes at hand.
+    /// NBD_CMD_CACHE of these bytes.
     pub fn cache(&mut self, offset: u64, length: u32) -> io::Result<u32> {
         self.send_request(5, offset, length)?;
         self.answer()
@@ -360,7 +360,7 @@ impl Client {
     }
 }
 
-/// The next number of a sequence; its high bits are the good ones.
+/// The next number of a pseudorandom sequence; use the high bits.
 pub fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state

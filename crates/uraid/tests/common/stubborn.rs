@@ -1,6 +1,6 @@
-//! A file whose server answers when a test says so, fails what a test says, and keeps the order of writes and flushes.
+//! A file whose FUSE server hangs or fails requests when a test says so, and records the order of writes and flushes.
 //! Owns: [`StubbornFile`]: one file of a FUSE mount over a sparse file; [`Journal`]. Not here: what is served from it.
-//! Invariant: the mount is gone when the guard is; dropping it lets everything that waits go first.
+//! Invariant: the mount ends with the guard; dropping it first answers all waiting requests.
 
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo,
@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const FILE: INodeNo = INodeNo(2);
 const NAME: &str = "member";
-/// Attributes are asked for again each time, as a careful network file system does.
+/// The kernel asks for attributes each time, as on a network file system without attribute caching.
 const TTL: Duration = Duration::ZERO;
 
 /// Whether the server answers, and the waiters for that.
@@ -105,7 +105,7 @@ struct Server {
 }
 
 impl Server {
-    /// Whether this goes through; what does is in the journal.
+    /// Whether this event succeeds; if so, it is in the journal.
     fn take(&self, event: Event) -> bool {
         let fails = match &mut *self.fails.lock().expect("no holder panics") {
             Fails::Nothing | Fails::Reads => false,
