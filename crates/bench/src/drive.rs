@@ -22,7 +22,7 @@ use uraid_host::{ArenaBlocks, Local};
 
 /// Without latencies a client reads the clock once per this many requests.
 const REQUESTS_PER_LOOK: u32 = 16;
-/// Latencies are told to three digits, up to an hour.
+/// Latencies have three digits, and are at most an hour.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
 const LATENCY_DIGITS: u8 = 3;
 
@@ -55,7 +55,7 @@ impl Side {
 pub(crate) struct Lists {
     /// For the array.
     pub requests: Vec<Request>,
-    /// What it makes of them.
+    /// The member I/Os that the array does for them.
     pub replay: Program,
     /// The same, spread over the members.
     pub ideal: Program,
@@ -87,7 +87,7 @@ pub(crate) struct Place {
     pub local: Local,
     /// The array.
     pub array: Rc<HostArray>,
-    /// Its members, driven past it.
+    /// Its members, used without the array.
     pub members: Vec<ArrayMember>,
     /// The work.
     pub work: Work,
@@ -113,11 +113,11 @@ pub(crate) struct Section {
     pub took: Duration,
     /// The time of the shard's thread on a processor.
     pub cpu: Duration,
-    /// Of each request, in nanoseconds; empty where they were not taken.
+    /// Of each request, in nanoseconds; empty without `has_latencies`.
     pub latencies: Histogram<u64>,
 }
 
-/// What the clients of one go share.
+/// The state that the clients of one call of [`run`] share.
 struct Tally {
     requests: Cell<u64>,
     latencies: RefCell<Histogram<u64>>,
@@ -145,7 +145,7 @@ pub(crate) async fn run(place: &Rc<Place>, side: Side, time: Duration) -> Result
         stop_at: began + time,
     });
     let cpu_before = thread_time();
-    // Clients of different jobs in turn, so that no job's depth comes all at once.
+    // Start clients of different jobs in turn, so that no job submits its whole depth first.
     for _ in 0..place.work.depth {
         for job in &place.jobs {
             let (at, job, tally) = (place.clone(), job.clone(), tally.clone());
@@ -198,12 +198,12 @@ impl<'a> Pace<'a> {
         Pace { place, tally, began: place.local.now(), unseen: 0 }
     }
 
-    /// A request was answered. False: enough.
+    /// Counts an answered request. False: the time is over.
     fn step(&mut self) -> bool {
         let tally = self.tally;
         tally.requests.set(tally.requests.get() + 1);
         if self.place.has_latencies {
-            // The end of one request is the beginning of the next: one look at the clock for each.
+            // The end of one request is the beginning of the next: the clock is read once for each.
             let now = self.place.local.now();
             tally.latencies.borrow_mut().saturating_record(now.since(self.began).as_nanos() as u64);
             self.began = now;
@@ -275,7 +275,7 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
         if let ([io], []) = (list, later)
             && io.length.len_bytes() == alone_bytes
         {
-            // The common case: no list, no joining, and nothing is cut, whatever the requests before it were.
+            // The common case: no list, no joining, and no buffer is cut, whatever the requests before it were.
             alone = place.members[usize::from(io.member)].read(io.at, alone).await?;
         } else {
             reads.fit(list);
@@ -311,7 +311,7 @@ enum Transfer {
     Write(WritePieces),
 }
 
-/// Drives all to their end, in the places where they are.
+/// Polls all futures, in place, until they have ended.
 async fn join<F, T>(fan: &mut [Pin<Box<Option<F>>>], mut done: impl FnMut(usize, T)) -> Result<(), IoError>
 where
     F: Future<Output = Result<T, IoError>>,

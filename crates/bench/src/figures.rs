@@ -22,7 +22,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     values
 }
 
-/// A median and where it may lie.
+/// A median and its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Interval {
     /// The median of the values.

@@ -1,11 +1,12 @@
 //! Tracks the requests in flight, to compare the time of a drain with the time that they took anyway.
 //! Owns: [`Flight`], [`Inside`]. Not here: the clients (`drive`), the array's own count of its requests (the engine).
-//! Invariant: a request is inside from before its device gets it until its client has the answer or gave up.
+//! Invariant: a request counts from before its device gets it until its client has the answer or was dropped.
 
 use std::cell::Cell;
 use uraid_block::local::Notify;
 
-/// The requests of one shard's clients. [`Flight::pass`] begins a new half; the other one empties.
+/// The requests of one shard's clients, in two halves. [`Flight::pass`] begins a new half; the requests in the other
+/// half end.
 #[derive(Default)]
 pub(crate) struct Flight {
     is_second: Cell<bool>,

@@ -14,7 +14,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 /// Data blocks of a row, at most.
 const DATA_MAX: usize = 16;
-/// Of a row's data blocks, for a recovery.
+/// The data blocks of a row, for a recovery.
 const RECOVERED: usize = 8;
 /// Blocks begin at a page, as those of an arena do.
 const ALIGNMENT: usize = 4096;
@@ -59,7 +59,7 @@ impl Place {
         }
     }
 
-    /// The memory that is used before any of it is used again.
+    /// The size of the memory that is gone through before it is used again.
     fn memory_bytes(self, row: usize) -> usize {
         match self {
             Place::Hot => row,
@@ -237,7 +237,7 @@ fn measure(work: Work, place: Place, kernels: &[Kernel], rounds: u32, memory: &m
             match place {
                 Place::Hot => work.run(kernel, memory, block, |done| {
                     if done == 1 {
-                        // The first call finds other data in the cache.
+                        // Start the clock after the first call, which finds other data in the cache.
                         began = Instant::now();
                     }
                     count = done;
@@ -259,7 +259,7 @@ fn measure(work: Work, place: Place, kernels: &[Kernel], rounds: u32, memory: &m
                 }
             }
             let seconds = began.elapsed().as_secs_f64();
-            // The first round touches its memory for the first time.
+            // Ignore the first round, which touches its memory for the first time.
             if round > 0 {
                 speeds[which].push((count - 1) as f64 * row_bytes as f64 / seconds / 1e9);
             }

@@ -64,7 +64,7 @@ pub enum BenchError {
     },
 }
 
-/// How long, how often.
+/// How long and how often to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// How long each side runs in each round.
@@ -77,7 +77,7 @@ pub struct Run {
     pub cycles: u64,
 }
 
-/// A work called `what` has no figures.
+/// Adds the name of the work to an error.
 fn measure_error(what: &str) -> impl Fn(MeasureError) -> BenchError {
     move |source| BenchError::Measure { what: what.to_owned(), source }
 }

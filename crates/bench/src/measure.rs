@@ -50,7 +50,7 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// A work on the target that is called `on`; the array is left to itself, neighbours are merged.
+    /// A work on the target that is called `on`, without drains and with merging.
     pub fn new(target: &'a Target, on: &str, work: Work, run: &Run) -> Case<'a> {
         let &Run { runtime, rounds, has_latencies, .. } = run;
         let name = format!("{}; {on}", work.describe());
@@ -96,7 +96,7 @@ impl Counted {
         }
     }
 
-    /// The two taken together, field by field.
+    /// Combines two, field by field.
     fn with(self, other: Counted, both: fn(u64, u64) -> u64) -> Counted {
         Counted {
             requests: both(self.requests, other.requests),
@@ -194,11 +194,11 @@ struct Rounds {
     cases: u32,
 }
 
-/// A case whose lists are worked out.
+/// A case whose lists are computed.
 struct Prepared<'a> {
     case: &'a Case<'a>,
     screen: &'a dyn Screen,
-    /// By shard, of its jobs.
+    /// The lists of each shard's jobs.
     lists: Vec<Vec<Arc<Lists>>>,
     options: Options,
 }
@@ -280,7 +280,7 @@ fn rooms(target: &Target, work: &Work, share: Sectors) -> Vec<Room> {
         .collect()
 }
 
-/// What one shard has found.
+/// The results of one shard.
 struct Shared {
     sections: Vec<[Section; 3]>,
     drains: Vec<DrainTime>,

@@ -80,7 +80,7 @@ pub enum NbdError {
         /// Why not.
         source: LoadError,
     },
-    /// One server is measured beside others' clients.
+    /// `--beside` with more than one URI, or none.
     #[error("bench nbd --beside takes one URI; {found} are given")]
     BesideCount {
         /// How many there are.
@@ -238,7 +238,7 @@ impl Server {
         self.measure_after(work, run, || Ok(()))
     }
 
-    /// The same; the jobs run already while `ready` is waited for.
+    /// The same, but counts only after `ready` has returned; the jobs already run meanwhile.
     fn measure_after(
         &mut self,
         work: &Work,

@@ -1,7 +1,7 @@
 //! A target's array on the shards of a run, and its members beside it.
 //! Owns: [`on_shards`], [`members_on`]. Not here: the order of start, task and stop (`uraid_arrays::run`), what is done
 //! with the array (`measure`, `cycles`, `discard`, `order`, `resync`).
-//! Invariant: the array writes no superblock by itself while its members are driven past it.
+//! Invariant: the array writes no superblock by itself while its members are used without it.
 
 use crate::target::Target;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ pub(crate) async fn start(array: &Rc<HostArray>) -> Result<(), StartError> {
     uraid_arrays::start_and_wait(array, |_| ()).await
 }
 
-/// The target's members as one shard drives them past the array.
+/// The target's members on one shard, for use without the array.
 pub(crate) fn members_on(shard: &Local, target: &Target) -> Vec<ArrayMember> {
     target.members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
 }

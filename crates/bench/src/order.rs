@@ -29,7 +29,7 @@ const CHUNK: Sectors = Sectors(256 * KIB);
 const STREAMS: u32 = 4;
 const DEPTH: u32 = 8;
 const SIZES: [Sectors; 4] = [Sectors(64 * KIB), Sectors(192 * KIB), Sectors(256 * KIB), Sectors(1024 * KIB)];
-/// A file begins anywhere: a request as long as a chunk lies in two chunks.
+/// Requests do not begin at a chunk, as in a file: a request as long as a chunk lies in two chunks.
 const OFFSET: Sectors = Sectors(64 * KIB);
 /// How much each stream reads while it is traced: short enough that the members' logs have every request.
 const TRACED: Sectors = Sectors(256 * 1024 * KIB);
@@ -41,7 +41,7 @@ pub(crate) struct StreamTrace {
     pub stream: usize,
     /// Which member.
     pub member: usize,
-    /// Requests that went down.
+    /// Requests to the member.
     pub ios: u64,
     /// Bytes of them all.
     pub bytes: u64,
@@ -139,7 +139,7 @@ fn requests(work: &Work) -> u64 {
     TRACED.0 / work.block.0
 }
 
-/// What the streams are on the members.
+/// The member I/Os of the streams.
 fn trace(case: &Case<'_>) -> Result<Vec<StreamTrace>, measure::MeasureError> {
     let Case { target, work, .. } = case;
     let mut options = uraid_arrays::options_for(MEMBERS);

@@ -276,7 +276,8 @@ fn random_write() -> Vec<Setup> {
     WITHOUT_CLOCK.into_iter().flat_map(on).collect()
 }
 
-/// The times of drains, beside the times that the requests in flight took anyway, as rows and as a line of the table.
+/// The times of drains, beside the times until the requests in flight were answered, as rows and as a line of the
+/// table.
 pub(crate) fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], screen: &dyn Screen) -> Vec<Row> {
     if drains.is_empty() {
         return Vec::new();

@@ -1,5 +1,6 @@
 //! Where a run shows its tables and its progress.
-//! Owns: what a run asks of it. Not here: terminals, stdout and stderr, names that are not safe to print: the caller's.
+//! Owns: the trait that a run prints through. Not here: terminals, stdout and stderr, replacing unprintable characters
+//! in names: the caller does that.
 //! Invariant: figures do not depend on it.
 
 use std::time::Duration;

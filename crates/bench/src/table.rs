@@ -79,7 +79,7 @@ pub struct Row {
     pub(crate) counted: Option<Counted>,
     /// Of a drain: how many requests were in flight when it began, the median.
     pub(crate) in_flight: Option<f64>,
-    /// What streams of the array were on its members.
+    /// The member I/Os of the array's streams.
     pub(crate) member_ios: Option<Vec<StreamTrace>>,
     /// Of a kernel: whether it is the one that arrays use.
     pub(crate) is_chosen: Option<bool>,

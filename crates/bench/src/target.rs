@@ -54,7 +54,7 @@ pub enum TrialError {
     },
 }
 
-/// What a trial array is to be like.
+/// The geometry of a trial array.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The level.

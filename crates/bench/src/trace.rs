@@ -150,7 +150,7 @@ impl Tracer {
             (member.superblock.data_offset, slot)
         });
         let places = places.collect();
-        // Whatever state it is in: no data is at stake, and a resync would only be recorded.
+        // Ignore the array's state: there is no data to protect, and a resync would only be recorded.
         let plan = StartPlan { is_dirty: false, read_only: None, ..plan.clone() };
         let array = Array::new(TraceWorld(shard.clone()), &plan, members, config);
         Tracer { array, arena: shard.arena(CLIENT_ARENA).clone(), log, members: places }

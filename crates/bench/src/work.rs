@@ -282,7 +282,7 @@ impl Work {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Another series for each seed.
+    /// A different sequence for each seed.
     pub(crate) fn new(seed: u64) -> Random {
         Random(seed)
     }

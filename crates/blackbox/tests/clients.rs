@@ -84,7 +84,7 @@ fn nbdinfo_sees_one_export_with_everything_it_can_offer() {
         for offer in ["flush", "fua", "zero", "multi_conn"] {
             assert!(said.contains(&format!("\"can_{offer}\": true")), "{offer} is missing from {said}");
         }
-        // Parity levels leave discards for now, and say so.
+        // Parity levels do not offer discards yet.
         let takes_trim = shape.level != "raid6";
         assert!(said.contains(&format!("\"can_trim\": {takes_trim}")), "{}: {said}", shape.level);
         assert!(said.contains("\"is_read_only\": false"), "{said}");

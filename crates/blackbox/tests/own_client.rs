@@ -88,7 +88,7 @@ fn writers_and_model_agree_on_a_correct_server() {
     writers.wait_for(2000);
     assert!(writers.finish() >= 2000);
     verify(&server.address, &model, "after the writers");
-    // All were answered, yet of writes that overlapped in time either may be the last.
+    // All writes were answered, but of two that overlapped in time either may be the last.
     settle(&server.address, &model, "after the writers");
     verify(&server.address, &model, "again");
 }

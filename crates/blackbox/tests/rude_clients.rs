@@ -45,7 +45,7 @@ fn garbage_instead_of_a_greeting_ends_only_that_connection() {
             let mut bytes = vec![0; 1 + random.below(5000) as usize];
             random.fill(&mut bytes);
             if seed % 2 == 0 {
-                // Right flags and a right magic lead further in.
+                // Valid flags and a valid magic reach code behind the first checks.
                 let start = [0, 0, 0, 3].into_iter().chain(*b"IHAVEOPT");
                 bytes.splice(..0, start);
             }

@@ -22,7 +22,7 @@ pub(crate) enum Activity {
     Handshake,
     /// The client has begun to send a write, and sends no more of it.
     Stalled {
-        /// The lower, the longer ago the last receive or send was.
+        /// The number of the last receive or send: the lowest of several was the longest ago.
         last: u64,
     },
     /// No request and no reply is in flight.
@@ -42,8 +42,8 @@ pub(crate) enum Admission {
     Refuse,
 }
 
-/// A new connection of a peer that has its share replaces one of the same peer. If there are as many connections as
-/// there may be, it replaces one of the peer with the most: so a peer that opens all it can locks out itself first.
+/// A new connection of a peer at its limit replaces one of the same peer. At the limit of all connections, it replaces
+/// one of the peer with the most. So a peer that opens too many closes its own connections first.
 pub(crate) fn decide(candidates: &[Candidate], new_peer: Peer, limits: &Limits) -> Admission {
     let of = |peer: Peer| candidates.iter().filter(move |candidate| candidate.peer == peer);
     let half_open = candidates.iter().filter(|candidate| candidate.activity == Activity::Handshake);
@@ -63,8 +63,9 @@ pub(crate) fn decide(candidates: &[Candidate], new_peer: Peer, limits: &Limits) 
     Admission::Admit
 }
 
-/// The idle connection to close if the machine has no resources for one more. Not one in its handshake: the system
-/// refuses to accept even if no client waits, so a connection in its handshake is the one that room was made for.
+/// The idle connection to close if the machine has no resources for one more. Not one in its handshake: accept fails
+/// for lack of descriptors even if no client waits, so a connection in its handshake may be the one that room was made
+/// for.
 pub(crate) fn idle_to_close(candidates: &[Candidate]) -> Option<u64> {
     let idle = || {
         candidates

@@ -35,7 +35,7 @@ const BYTES_OF_ONE_MAX: usize = 2 * ZEROES_MAX.len_bytes();
 /// A queue grows by this many requests.
 const ROOM_STEP: usize = 16;
 
-/// Short requests and long ones wait apart.
+/// The lanes: short requests and long ones wait separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lane {
     Short,
@@ -98,12 +98,12 @@ impl ClearRequest {
         if self.request.flags.contains(CommandFlags::FUA) { Fua::Yes } else { Fua::No }
     }
 
-    /// What its answer needs: the client's request, and the permit to give back.
+    /// The client's request, to answer it, and the permit to give back.
     pub(crate) fn into_parts(self) -> (Request, Permit) {
         (self.request, self.permit)
     }
 
-    /// What it counts for in [`BYTES_OF_ONE_MAX`].
+    /// How much of [`BYTES_OF_ONE_MAX`] it takes.
     fn cost(&self) -> usize {
         self.request.length.min(ZEROES_MAX.bytes()) as usize
     }
@@ -127,7 +127,7 @@ impl ClearRequests {
 struct OwnLane {
     waiting: RefCell<VecDeque<ClearRequest>>,
     running: Cell<usize>,
-    /// What those that run count for.
+    /// The cost of the running requests.
     bytes: Cell<usize>,
     /// The connection is in the export's lane.
     is_queued: Cell<bool>,
@@ -151,7 +151,7 @@ impl OwnLane {
         waiting
     }
 
-    /// Whether the first one that waits may run beside the connection's others.
+    /// Whether the first waiting request may run beside the connection's other requests.
     fn has_next(&self) -> bool {
         let bytes = self.waiting.borrow().front().map(|first| first.cost() + self.bytes.get());
         bytes.is_some_and(|bytes| bytes <= BYTES_OF_ONE_MAX) && self.running.get() < TASKS_OF_ONE_MAX

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use uraid_block::Device;
 use uraid_block::local::yield_now;
 
-/// Begins a trim or write-zeroes, or lets it wait. Among the workers' jobs, hundreds of them would hold up the reads
+/// Begins a trim or write-zeroes, or queues it. In the workers' job queue, hundreds of them would delay the reads
 /// behind them.
 pub(crate) fn put<M: Machine, T: Transport, D: Device + 'static>(
     queue: &Rc<ClearQueue<Connection<M, T, D>>>,

@@ -42,7 +42,7 @@ pub(crate) enum Answer {
 struct Session<M: Machine, T: Transport, D: Device + 'static> {
     agreement: Agreement,
     device: Rc<SharedDevice<D>>,
-    /// What it holds of the memory of the device's clients.
+    /// How much it holds of the memory of the device's clients.
     account: Rc<Account>,
     /// Where its trims and write-zeroes wait.
     clear_queue: Rc<ClearQueue<Connection<M, T, D>>>,
@@ -62,7 +62,7 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     clears: ClearRequests,
     transfers: Transfers,
     progress: ClientProgress,
-    /// Whole requests may have been received and not begun.
+    /// Whether complete requests may have been received and not begun.
     has_unread: Cell<bool>,
     /// The client has announced that it sends no more, and may close at once.
     is_disconnected: Cell<bool>,
@@ -189,7 +189,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.phase.get() == Phase::Transmission && !self.offer().is_read_only()
     }
 
-    /// Whole requests may be in the inbox, or all have been begun.
+    /// Sets whether complete requests may be in the inbox.
     pub(crate) fn set_unread(&self, has_unread: bool) {
         self.has_unread.set(has_unread);
     }

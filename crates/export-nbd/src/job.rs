@@ -68,7 +68,7 @@ pub(crate) struct JobQueue<M: Machine, T: Transport, D: Device + 'static> {
     shared: Rc<Shared<M, D>>,
     connections: Rc<Connections<M, T, D>>,
     reads: Workers<Job<M, T, D>>,
-    /// A member that does not answer may keep every worker of these, but reads go on.
+    /// All of these workers may wait for a member that does not answer; reads continue.
     others: Workers<Job<M, T, D>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the clients of one server may take, and what that costs.
+//! The limits of one server's clients, and the memory and tasks that they cost.
 //! Owns: [`Limits`], the memory and the tasks that follow from them. Not here: the clients' arena, which the machine
 //! brings; enforcing the limits (`admission`, `watchdog`, `connection`).
 //! Invariant: the counted memory is that of all connections when each has all its requests in flight.
@@ -50,12 +50,12 @@ impl Default for Limits {
     }
 }
 
-/// Tasks for the requests of a shard's clients, by the number of clients; half of them are for reads. Those of 4,096
-/// clients have 16,384: the halves are more than the reads and writes that the memory for them suffices for, so that
-/// these wait for no task, unless flushes that wait for a member keep the other half.
+/// Tasks for the requests of a shard's clients, for each client; half of them are for reads. 4,096 clients have 16,384
+/// tasks. Each half is more than the reads or writes that fit into memory, so that these do not wait for a task, unless
+/// flushes that wait for a member occupy the half for writes.
 const TASKS_PER_CONNECTION: usize = 4;
-/// The least number of tasks, 18 MiB of them, unless the clients can have fewer requests in flight. So 32 clients, which
-/// the least `--memory-limit` serves, have tasks left when all their requests wait for a member that does not answer.
+/// The least number of tasks, 18 MiB in all, unless the clients can have fewer requests in flight. So the 32 clients of
+/// the lowest `--memory-limit` have tasks left when all their requests wait for a member that does not answer.
 const TASKS_MIN: usize = 4096;
 /// A task that runs requests.
 const TASK_BYTES: usize = 4400;

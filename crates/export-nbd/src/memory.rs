@@ -25,7 +25,7 @@ pub(crate) struct Memory<M> {
     own: Arena,
     /// The longest list of buffers that all devices accept.
     segments_max: usize,
-    /// One request that wants small blocks, and one that wants large ones, retry a full arena at a time.
+    /// At a time, one request for small blocks and one for large blocks retry a full arena.
     retries: [Rc<Semaphore>; 2],
 }
 

@@ -1,6 +1,6 @@
 //! Trim and write-zeroes in pieces: one request may cover the whole device.
-//! Owns: the length and the end of a piece, the pause between two pieces, how much time they take from other clients' reads
-//! and writes.
+//! Owns: the length and the end of a piece, and the pause between two pieces, which bounds their share of the time
+//! beside other clients' reads and writes.
 //! Not here: what a piece does (`Device`), which request is next (`clear_queue`), replies (`connection`).
 //! Invariant: a request that has to end early ends after a piece, with an error. A request with FUA is flushed after
 //! its last piece, before its answer.

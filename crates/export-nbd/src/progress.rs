@@ -1,6 +1,6 @@
 //! What a client has done, and what the server waits for it to do.
 //! Owns: [`ClientProgress`] of one connection, [`Awaited`]. Not here: which clients are cut (`watchdog`).
-//! Invariant: a client of which nothing is awaited, or which makes progress, has not stalled.
+//! Invariant: a client has not stalled if the server waits for nothing from it, or if it makes progress.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,8 +15,8 @@ const PROGRESS_BYTES: u64 = 64 << 10;
 /// needs one.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 
-/// What the server waits for the client to do, and what shows its progress. While the client has replies to take, what it
-/// sends is no progress: it would otherwise keep all that they hold with one byte a second of a payload.
+/// What the server waits for the client to do, and what shows its progress. While the client has replies to receive,
+/// bytes that it sends are no progress: otherwise one byte a second would let it keep the memory of all its replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
     /// To take its replies.
@@ -41,7 +41,7 @@ impl Awaited {
                 assert!(payloads >= before && received_bytes >= bytes_before, "both only grow");
                 payloads == before && received_bytes - bytes_before < PROGRESS_BYTES
             }
-            // A send has ended, or begun: that one has its own time.
+            // A send has ended or begun, and gets its own time limit.
             (Awaited::Replies { .. }, Awaited::Payload { .. }) | (Awaited::Payload { .. }, Awaited::Replies { .. }) => {
                 false
             }
@@ -55,11 +55,11 @@ struct Stall {
     awaited: Awaited,
     /// The first check that found it so.
     since: Tick,
-    /// The last check found that it had taken too long.
+    /// Whether the last check found the time limit exceeded.
     is_overdue: bool,
 }
 
-/// What one client has done, and what is awaited of it.
+/// The progress of one client, and what the server waits for.
 #[derive(Default)]
 pub(crate) struct ClientProgress {
     /// The server's count of receives and sends when this client last had one.
@@ -94,7 +94,7 @@ impl ClientProgress {
         self.last_activity.set(activity);
     }
 
-    /// The lower, the longer ago the client's last receive or send was.
+    /// The number of the client's last receive or send: the lowest of several was the longest ago.
     pub(crate) fn last_activity(&self) -> u64 {
         self.last_activity.get()
     }

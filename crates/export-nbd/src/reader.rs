@@ -216,8 +216,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
         }
     }
 
-    /// Answers with the protocol's error. The payload is skipped to find the next request. A payload above the maximum
-    /// is not waited for. After a write whose header does not say whether a payload follows, no request can be found.
+    /// Answers with the protocol's error. The payload is skipped to find the next request. If it is longer than the
+    /// maximum, the connection ends instead. After a write whose header does not say whether a payload follows, no
+    /// request can be found.
     async fn refuse(&mut self, request: Request, refusal: Refusal) -> Result<(), End> {
         let payload = request.payload_bytes(self.connection.form() == Form::Extended);
         let is_last = payload > PAYLOAD_BYTES_MAX.into() || refusal == Refusal::NoPayload;

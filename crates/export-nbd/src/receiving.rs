@@ -21,8 +21,9 @@ use uraid_nbd::{Request, WireError};
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// The most bytes of a payload that are taken without waiting for them.
 const DIRECT_BYTES_MAX: usize = 4 << 20;
-/// The fewest and the most bytes that are waited for at once: the number that was there already, which a fast client
-/// has sent meanwhile. Progress is seen after each of them: 4 MiB at 1 MB/s would be 4 s without progress.
+/// The fewest and the most bytes to wait for at once. In between, as many as had already arrived, because a fast client
+/// sends as many in the same time. Progress is seen only after each wait: 4 MiB at 1 MB/s would be 4 s without
+/// progress.
 const AWAITED_BYTES: [usize; 2] = [64 << 10, 256 << 10];
 /// While no request waits for memory, a client that had filled half of its socket's 208 KiB is fast, and more is waited
 /// for at once: writes of 1 MiB are 5 % slower in parts of 256 KiB.

@@ -17,7 +17,7 @@ pub(crate) enum Clear {
     Zeroes,
 }
 
-/// The work of a valid request on the device.
+/// The work on the device for a valid request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     Read(Range),

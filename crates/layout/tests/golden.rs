@@ -1,6 +1,6 @@
 //! The map of every level against vectors of an independent model that was compared with the kernel's own functions.
-//! Owns: linear, raid0, raid10, raid456. What a field of the files means stands in their heads. Sectors are counted
-//! from each member's data_offset.
+//! Owns: linear, raid0, raid10, raid456. The head of each file explains its fields. Sectors are counted from each
+//! member's data_offset.
 
 use serde_json::Value;
 use uraid_block::{ArraySector, MemberSector, Sectors, Slot, SlotSet};

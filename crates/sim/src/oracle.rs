@@ -66,7 +66,7 @@ pub fn describe(bytes: &[u8]) -> String {
 struct Record {
     op: u64,
     value: Value,
-    // It supersedes what ended before this moment: its start, or the read that found it to be the last.
+    // It replaces all writes that ended before this moment: its start, or the read that found it to be the last one.
     after: u64,
     end: Option<u64>,
     is_ok: bool,

@@ -95,7 +95,7 @@ fn equal_traces() -> Tally {
     Tally::one(is_equal && built_dev.failed == 0)
 }
 
-/// What cargo built, by its place in the target folder.
+/// The path of a program that cargo built, from its path in the target folder.
 fn built(path: &str) -> PathBuf {
     let root = project::root();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -103,7 +103,7 @@ fn built(path: &str) -> PathBuf {
 }
 
 fn cargo(words: &[&str]) -> Command {
-    // The cargo that runs us, so that one toolchain does all.
+    // The cargo that started this program, so that there is one toolchain.
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.args(words).current_dir(project::root());

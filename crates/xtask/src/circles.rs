@@ -1,5 +1,5 @@
-//! Circles among the files of a crate that import one another.
-//! Owns: which file a path means, the circles. Not here: imports between crates (`floors`).
+//! Import cycles among the files of a crate.
+//! Owns: which file a path means, the cycles. Not here: imports between crates (`floors`).
 //! Invariant: a path through the crate's root counts as an import of the file that the root takes the name from. A
 //! `mod` line is no import.
 

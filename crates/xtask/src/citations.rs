@@ -25,7 +25,7 @@ const EXTENSIONS: &[&str] = &["rs", "md", "toml", "txt", "sh"];
 /// `D1` is an entry only below this folder; everywhere else it is the data chunk 1 of a picture.
 const DATA_CHUNKS_AS_ENTRIES: &str = "crates/sim/src";
 
-/// Papers that are not in the repository. Each written in two parts, so that this list is no finding itself.
+/// Papers that are not in the repository. Each is written in two parts, so that this list is not a finding.
 const NOT_HERE: &[&str] = &[concat!("md-", "reference"), concat!("DESIGN ", "section"), concat!("../", "shared")];
 
 /// All findings of the project at `root`.
@@ -51,7 +51,7 @@ pub(crate) fn check(root: &Path) -> Vec<Finding> {
     found
 }
 
-/// What a citation may name.
+/// The targets that a citation may name.
 #[derive(Default)]
 struct Known {
     /// Entries of [`ENTRIES`]: letter and number.
@@ -238,7 +238,8 @@ fn headings(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Every block of Rust names its file in its first line, and stands in it. A line `// ...` leaves something out.
+/// Checks that every block of Rust names a file in its first line, and that the file contains the block. A line `//
+/// ...` stands for omitted lines.
 fn check_quotes(path: &Path, text: &str, read: &dyn Fn(&Path) -> String) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut lines = text.lines().enumerate();

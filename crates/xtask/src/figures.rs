@@ -14,7 +14,7 @@ use std::time::Instant;
 /// The crates of the product; the others are tools.
 const TOOLS: &[&str] = &["sim", "blackbox", "fuzz", "xtask"];
 
-/// What a wrong state stops at, in release builds, too.
+/// The macros that stop at a wrong state, in release builds, too.
 const ASSERTS: &[&str] = &["assert", "assert_eq", "assert_ne"];
 
 /// The figures of one crate.

@@ -1,4 +1,4 @@
-//! The imports that are allowed between crates: down, never sideways or up.
+//! Which imports between crates are allowed: down, never sideways or up.
 //! Owns: the table of floors, reading manifests. Not here: style (`tidy`).
 //! Invariant: a crate that is not in the table does not pass. Spec: ARCHITECTURE.md, "Floors".
 
@@ -143,7 +143,7 @@ fn folder_of(package: &str) -> Option<&str> {
 
 fn judge_import(name: &str, floor: Floor, target: &str) -> Option<String> {
     let is_banned = NEVER.iter().any(|(from, banned)| *from == name && banned.contains(&target));
-    // The frontend of a protocol is the one that speaks its wire codec.
+    // Only the frontend of a protocol may use its codec.
     if is_banned {
         return Some(format!("{name} must never know {target}"));
     }

@@ -6,7 +6,7 @@ use crate::project;
 use std::path::Path;
 use std::process::Command;
 
-/// What a build needs so that libFuzzer sees edges and compares; checks of arithmetic and debug assertions are on.
+/// The compiler flags that let libFuzzer see edges and comparisons. Overflow checks and debug assertions are on.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions=on";
@@ -103,7 +103,8 @@ fn build(root: &Path) -> Option<std::path::PathBuf> {
     Some(folder.join(host).join("release/uraid-fuzz"))
 }
 
-/// Runs one target: from what the project keeps and what earlier runs found, which stay in the target folder.
+/// Runs one target, starting from the project's corpus and from what earlier runs found, which stays in the target
+/// folder.
 fn fuzz(root: &Path, program: &Path, (name, bytes_max): &(String, usize), options: &Options<'_>) -> bool {
     let work = program.ancestors().nth(3).expect("the driver lies three folders deep");
     let (found, broken) = (work.join("corpus").join(name), work.join("findings").join(name));

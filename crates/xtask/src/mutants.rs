@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 const USAGE: &str =
     "cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--keep] [--jobs N] [--only ID...]";
 
-/// Below this, a full run fails.
+/// A full run with a lower score fails.
 const SCORE_MIN: f64 = 0.90;
 
-/// A stage that takes longer than this many times its baseline, and longer than the seconds, hangs.
+/// A stage counts as hung if it takes longer than this many times its baseline, and longer than the seconds below.
 const LIMIT_FACTOR: f64 = 4.0;
 const LIMIT_SECONDS_MIN: f64 = 30.0;
 
@@ -56,7 +56,7 @@ struct Run {
     baseline: BTreeMap<String, f64>,
 }
 
-/// Whether the faults that were run were caught: all of the quick list, the share that is asked for of a full one.
+/// Returns whether enough faults were caught: all of the quick list, or the required share of a full run.
 pub(crate) fn run(words: &[&str]) -> bool {
     let Some(options) = parse(words) else {
         eprintln!("{USAGE}");
@@ -169,7 +169,7 @@ fn prepare(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     Ok((run, entries))
 }
 
-/// What is wanted of the list: in its order, or in that of the command line.
+/// The selected entries: in the order of the list, or of the command line.
 fn chosen(all: &[Entry], options: &Options) -> Result<Vec<Entry>, Vec<String>> {
     let unknown = options.only.iter().filter(|id| all.iter().all(|entry| entry.id != **id));
     let unknown: Vec<String> = unknown.map(|id| format!("there is no fault {id}")).collect();

@@ -26,10 +26,10 @@ const DEPTH: usize = 100;
 const UNREAD_BYTES: usize = 1 << 20;
 /// Bytes of one write-zeroes at most: the length has 32 bits.
 const ZEROES_BYTES_MAX: u64 = 2 << 30;
-/// How often to look for clients that the server has cut.
+/// How often to look for clients whose connection the server has closed.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Clients that a good one is measured beside.
+/// The harmful clients beside which a good one is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Others {
     /// 8 that ask for 100 reads of 1 MiB each and take no reply
@@ -62,7 +62,7 @@ impl Others {
     }
 }
 
-/// One of the others.
+/// One harmful client.
 enum Client {
     /// Nothing is done with it.
     Silent { _stream: Stream },
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Does its part without blocking. An error: the server has cut it.
+    /// Sends and receives what it can without blocking. An error: the server has closed the connection.
     fn go_on(&mut self, kind: Others) -> Result<(), LoadError> {
         match (kind, self) {
             (Others::Zeroers, Client::Busy(client)) => {
@@ -153,7 +153,7 @@ fn crowd(kind: Others, address: &Address, to_main: &Sender<Result<(), LoadError>
     let _ = to_main.send(Ok(()));
     while !is_over.load(Ordering::Relaxed) {
         for client in &mut clients {
-            // A client that was cut reconnects; if the server refuses, it tries again at the next look.
+            // A client whose connection was closed reconnects; if the server refuses, it tries again in the next turn.
             if client.go_on(kind).is_err()
                 && let Ok(next) = connect()
             {
@@ -214,7 +214,7 @@ pub(super) fn run(
 }
 
 impl Server {
-    /// Measures beside all of this kind.
+    /// Measures beside all clients of this kind.
     fn measure_beside(&mut self, kind: Others, address: &Address, work: &Work, run: &Run) -> Result<Sample, NbdError> {
         let crowd = Crowd::gather(kind, address);
         let uri = self.uri.clone();

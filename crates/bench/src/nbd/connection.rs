@@ -48,7 +48,7 @@ pub enum LoadError {
     /// The server answered with an error.
     #[error("the server answered {command} at byte {offset} with an error: {code:?}")]
     Answer {
-        /// What was asked.
+        /// The command of the request.
         command: &'static str,
         /// Where.
         offset: u64,

@@ -12,7 +12,7 @@ pub(super) enum Endpoint {
     Tcp(String),
 }
 
-/// What an NBD URI says.
+/// The parts of an NBD URI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Address {
     /// Where.
@@ -21,7 +21,7 @@ pub(super) struct Address {
     pub export: String,
 }
 
-/// Why a URI is none.
+/// Why a URI is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{uri}: {why}, expected nbd+unix:///EXPORT?socket=PATH or nbd://HOST[:PORT]/EXPORT")]
 pub struct UriError {

@@ -211,7 +211,7 @@ fn by_info(stream: &mut Stream, name: &str, option: u32) -> Result<Export, Clien
                 let size = |n: usize| u32::from_be_bytes(rest[4 * n..][..4].try_into().expect("four bytes"));
                 block_sizes = Some([size(0), size(1), size(2)]);
             }
-            // Other information is allowed to come unasked.
+            // The server may send other information unasked.
             (REPLY_INFO, Some(_)) => {}
             (other, _) => return broken("an export is told by information replies", other.into()),
         }

@@ -45,7 +45,8 @@ pub(super) fn receive(stream: &mut Stream, in_flight: &InFlight, is_structured: 
             (read_u16(stream)?, read_u16(stream)?, read_u64(stream)?, read_u32(stream)?);
         let pending = look_up(in_flight, cookie)?;
         let mut reply = match joined.take() {
-            // The protocol lets chunks of several replies mix; no server that we know does, ours neither.
+            // The protocol allows chunks of several replies to be mixed; no known server does that, and neither does
+            // uraid.
             Some(joined) if joined.cookie != cookie => return broken("chunks of one reply come together", cookie),
             Some(joined) => joined,
             None => Joined::new(cookie, pending),

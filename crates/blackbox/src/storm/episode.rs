@@ -33,7 +33,7 @@ enum Member {
     Present(PathBuf),
     /// The array continues without it; its remains are sometimes given again.
     Lost(PathBuf),
-    /// Not given again: uraid could rightly refuse the whole array.
+    /// Not given again, because uraid could rightly refuse the whole array.
     Banned,
 }
 
@@ -194,7 +194,7 @@ impl Episode {
         }
     }
 
-    /// The remains of lost members that may be given: not an intact one, which would not be lost.
+    /// The remains of lost members that may be given at a start: no intact ones, which would count as present.
     fn remains(&self) -> Vec<PathBuf> {
         let is_whole = |path: &Path| self.has_unrecorded_loss && path.extension().is_some_and(|word| word == AWAY);
         let left = self.members.iter().filter_map(|member| match member {

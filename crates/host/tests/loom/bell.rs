@@ -1,5 +1,5 @@
 //! A bell whose waiters loom can see, in place of `src/bell.rs`.
-//! Owns: [`Bell`]. Invariant: as there: once rung, it wakes its one waiter; that one may also wake spuriously.
+//! Owns: [`Bell`]. Invariant: the same as there: once rung, it wakes its one waiter, which may also wake spuriously.
 
 use loom::sync::Notify;
 

@@ -154,7 +154,7 @@ fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort
     cases
 }
 
-/// The short way of a write must go where the plan goes, and every write inside one chunk must have it.
+/// The fast path of a write must give the same places as the plan, and must serve every write inside one chunk.
 fn check_places_to_write(
     layout: &Layout,
     copies: &CopyLayout,

@@ -75,8 +75,8 @@ pub(crate) fn raid1() -> Vec<Case> {
         .collect()
 }
 
-/// Every sound layout word; two stripes or a little more, the last row of near layouts incomplete where it can be, and a
-/// rest on each member that is no chunk.
+/// Every valid layout number. Members hold two stripes or a little more: the last row of near layouts is incomplete if
+/// possible, and the end of each member is shorter than a chunk.
 pub(crate) fn raid10(chunk: u64, members_max: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     for shape in (2..=members_max).flat_map(Raid10::all) {

@@ -4,9 +4,9 @@
 
 /// A register, and the few operations a row needs.
 ///
-/// # Safety
-/// Of every method: the processor has the instructions. `load`, `store` and `stream`: `BYTES` bytes at the address may be
-/// read or written; for `stream` it is a multiple of `BYTES`, and `fence` follows before anyone else may look.
+/// # Safety For every method: the processor has the instructions. `load`, `store` and `stream`: `BYTES` bytes at the
+/// address may be read or written; for `stream` it is a multiple of `BYTES`, and `fence` follows before anyone else may
+/// look.
 pub(crate) trait Vector: Copy {
     const BYTES: usize;
     /// Whether multiplying by any factor costs no more than doubling. Then every step is multiplied by its own factor,

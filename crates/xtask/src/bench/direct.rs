@@ -20,7 +20,7 @@ const IMAGE_BYTES: u64 = 3 << 30;
 const DEPTH: &str = "--iodepth=32";
 /// Making the file system and filling the members.
 const SETUP: Duration = Duration::from_secs(15);
-/// `uraid bench` measures what it compares with, too: twice the array's time, which is not used here.
+/// `uraid bench` also measures `replay` and `ideal`, twice the array's time, which are not used here.
 const SIDES: u32 = 4;
 /// The start of a program, the assembly of an array.
 const START: Duration = Duration::from_millis(500);

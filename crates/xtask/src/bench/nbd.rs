@@ -21,7 +21,7 @@ const MEMBER_SLACK_MIB: u64 = 10;
 const TICKS_PER_SECOND: f64 = 100.0;
 /// A server that is not listening after this time has failed.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Which of the servers the others are compared with.
+/// The index of the server that the others are compared with.
 const REFERENCE: usize = 0;
 const SERVERS: u64 = 3;
 
@@ -39,7 +39,7 @@ const JOBS: [Job; 4] = [
     Job { name: "1 MiB sequential writes", rw: "write", block: "1M", block_bytes: 1 << 20 },
 ];
 
-/// Of `uraid bench nbd`: what the budgets are about.
+/// The works of `uraid bench nbd` that have budgets.
 const OWN_WORKS: [&str; 4] = [
     "--rw randread --bs 4K --iodepth 64",
     "--rw randwrite --bs 4K --iodepth 64 --destructive",
@@ -246,13 +246,14 @@ fn sample(server: &Server, job: &Job, seconds: u64) -> Result<Sample, String> {
 fn cpu_seconds(server: &Server) -> Result<f64, String> {
     let path = format!("/proc/{}/stat", server.child.id());
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", server.name))?;
-    // The second field, a name in brackets, may hold anything. Behind it fields 14 and 15 come as 12th and 13th.
+    // The second field, a name in brackets, may contain spaces and brackets. Fields 14 and 15 are the 12th and 13th
+    // after it.
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>();
     ticks.map(|ticks| ticks / TICKS_PER_SECOND).map_err(|_| format!("{path} has another form than proc(5) says"))
 }
 
-/// The middle one and the ends.
+/// The median, the smallest and the largest value.
 pub(super) struct Spread {
     pub(super) median: f64,
     pub(super) min: f64,

@@ -1,4 +1,4 @@
-//! The copy of the workspace that has every listed fault in it, and chooses at run time.
+//! Makes the copy of the workspace that has every listed fault in it, one of which is selected at run time.
 //! Owns: finding the texts, what stands in their place, the copy's files. Not here: the list, building the copy.
 //! Invariant: a text that is not in its file exactly once is an error that names the entry: the list cannot rot.
 

@@ -45,7 +45,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What `URAID_MUTANT` is set to: FNV-1a of the id, so that a new entry leaves the other crates' code as it is.
+    /// The value of `URAID_MUTANT`: FNV-1a of the id, so that a new entry does not change the code of other crates.
     pub(crate) fn number(&self) -> u32 {
         hash(self.id.bytes())
     }

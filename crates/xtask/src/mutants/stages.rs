@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// No stages, and why.
+/// Tests that are not used as stages, and why.
 const LEFT_OUT: [(&str, &str); 2] =
     [("blackbox/filesystems", "needs root, loop devices and mounts"), ("uraid/bench", "measures speed")];
 
@@ -272,7 +272,7 @@ fn failure_line(output: &[u8], signal: Option<String>) -> String {
     line.replace(['\t', '|'], " ").trim().chars().take(120).collect()
 }
 
-/// Which packages' tests a crate's code runs in: those that import it, by however many steps.
+/// For each crate, the packages whose tests run its code: those that depend on it, directly or through others.
 pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let packages = crate::project::packages(root);
     let imports = |folder: &Path| {

@@ -105,7 +105,7 @@ pub(crate) fn run_short() -> Lab<Tally> {
     run_on(Release::Trixie, &numbered(&picked))
 }
 
-/// Every shape with every death, on both kernels.
+/// Every shape with every way for members to fail, on both kernels.
 pub(crate) fn run_full() -> Tally {
     let all: Vec<(Shape, Death)> =
         SHAPES.iter().flat_map(|shape| DEATHS.iter().map(move |death| (*shape, *death))).collect();
