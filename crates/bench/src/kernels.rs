@@ -179,7 +179,7 @@ impl<'m> Blocks<'m> {
     }
 }
 
-/// The blocks in the form that a caller of the kernel has.
+/// Passes the blocks in the form that a kernel takes.
 fn with_sources(data: &[&mut [u8]], run: impl FnOnce(&[&[u8]])) {
     let mut sources: [&[u8]; DATA_MAX] = [&[]; DATA_MAX];
     sources.iter_mut().zip(data).for_each(|(source, block)| *source = block);

@@ -17,7 +17,7 @@ pub enum Sabotage {
     NameAtOnce,
     /// Writes all superblocks of a round at the same time, so that power can tear every one of them.
     RecordTogether,
-    /// Lets writes down before the dirty mark is durable.
+    /// Submits writes to members before the dirty mark is durable.
     SkipDirtyMark,
     /// Waits for a failed member to answer requests from before it failed.
     WaitForDead,

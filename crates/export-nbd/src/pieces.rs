@@ -18,10 +18,10 @@ use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sect
 const TRIM_MAX: Sectors = Sectors(32 << 11);
 /// The longest piece of zeroes while other clients read or write.
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
-/// While other clients read or write, a piece of a long request that took 1 ms is followed by a pause of 23 ms, one of a
-/// short request by 3 ms: all pieces of a device on a shard together take a 24th and a quarter of the time, and one client
-/// at depth 1 the rest, however many others there are. A short one costs its sender 28 bytes, not the 64 KiB of a write,
-/// but guests that turn writes of zeroes into it should not wait for seconds.
+/// While other clients read or write, a piece of a long request that took 1 ms is followed by a pause of 23 ms, a piece
+/// of a short request by 3 ms. So all pieces of a device on a shard take 1/24 and 1/4 of the time, and a client at
+/// depth 1 has the rest, however many clients clear. A short request costs its sender 28 bytes instead of the 64 KiB of
+/// a write, but guests that turn writes of zeroes into it should not wait for seconds.
 const PAUSE_FACTORS: [u32; 2] = [3, 23];
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A piece that takes longer waits for a member that does not answer: the next one need not wait for it.

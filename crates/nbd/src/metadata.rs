@@ -134,8 +134,8 @@ impl BlockStatus {
         bytes
     }
 
-    /// Reads the payload with 64-bit lengths. The count must be that of the extents; none, and an empty one, are
-    /// errors.
+    /// Reads the payload with 64-bit lengths. The count must be that of the extents. No extent, or one of length 0, is
+    /// an error.
     pub fn parse_extended(payload: &[u8]) -> Result<BlockStatus, WireError> {
         let mut cursor = Cursor::new(payload);
         let (context, count) = (cursor.u32()?, cursor.u32()?);

@@ -48,7 +48,7 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
             let advice = frozen::advice(kind, now.level.is_redundant());
             lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
         }
-        // During a start or a stop, its error says what to do.
+        // No line during a start or a stop: the error that it ends with says what to do.
         (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push(format!("is frozen: {reason}")),
         _ => {}
     }

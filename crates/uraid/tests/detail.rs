@@ -384,7 +384,7 @@ fn an_array_that_is_served_elsewhere_is_said_to_be_in_use() {
     }
 }
 
-/// A claim with O_EXCL, as of md, of a mount and of this test, shows as in use.
+/// A block device that is open with O_EXCL, as md and mounts open theirs, shows as in use.
 #[test]
 fn a_member_that_the_kernel_has_is_said_to_be_in_use() {
     let scratch = Scratch::new();

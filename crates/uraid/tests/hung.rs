@@ -119,7 +119,7 @@ fn a_member_that_takes_too_long_is_failed_by_itself() {
         rig.served.wait_for("is faulty: it did not answer ");
         assert!(!rig.served.stderr().contains("gone or shrank"), "{case}: {}", rig.served.stderr());
         assert!(rig.says(&["detail", "hung"]).contains("faulty"), "{case}");
-        // What it answers now comes too late.
+        // Its answers come too late now.
         rig.member.go_on();
         assert_eq!(rig.write_all(3).recv_timeout(ANSWERED_IN), Ok((0, 0)), "{case}");
         let read = rig.served.client().read(0, BYTES).expect("connected");

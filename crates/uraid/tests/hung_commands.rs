@@ -356,7 +356,7 @@ fn a_member_is_known_by_the_link_that_it_was_given_by_and_by_its_own_path() {
     }
     scratch.create("linked", "-l 6 -n 4 --assume-clean", &members);
     let served = scratch.ready(&[], &[members[0].clone(), link(1), members[2].clone(), link(3)]);
-    // As given; by its own path; by a link that the server has never seen.
+    // The path as given, with links resolved, and a link that the server has never seen.
     for (at, path) in [(1, link(1)), (2, link(2))] {
         let shown = scratch.uraid(["fail", text(&link(0)), text(&path)]).expect_done().stdout;
         assert!(shown.contains("set faulty in linked"), "{at}: {shown}");

@@ -31,7 +31,6 @@ struct OfCrate {
     implement_array: usize,
 }
 
-/// The command `cargo xtask figures`.
 pub(crate) fn run(words: &[&str]) -> bool {
     let (mut at, mut is_json, mut builds) = (None, false, false);
     let mut words = words.iter();

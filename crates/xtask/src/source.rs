@@ -71,7 +71,6 @@ impl Source {
 
 /// A function with a body.
 pub(crate) struct Function {
-    /// Its name.
     pub(crate) name: String,
     /// The line of `fn`, from 1.
     pub(crate) first: usize,

@@ -100,7 +100,7 @@ fn main() {
         for place in [Place::Hot, Place::Cold] {
             let label = format!("{} {} {}K {}", work.name(), work.data, work.size / KIB, place.name());
             let is_asked_for = options.filter.as_ref().is_none_or(|filter| label.contains(&filter[..]));
-            // Small rows are not what a cold cache is about, large ones do not stay in one.
+            // Rows of 4 KiB would not show a cold cache, and rows of 512 KiB do not stay in a hot one.
             let fits = match place {
                 Place::Hot => work.size < 512 * KIB,
                 Place::Cold => work.size > 4 * KIB,

@@ -1,4 +1,4 @@
-//! What becomes of the sums of a column: one rule for each kind of loss.
+//! Computes the lost blocks from the sums of a column: one rule for each kind of loss.
 //! Owns: solving for the two targets. Not here: the sums (`sums`), which equation gives which block (`recover`).
 //! Spec: docs/md/address-mapping.md#recovery.
 

@@ -120,7 +120,7 @@ impl Disk {
 #[derive(Clone, Copy)]
 struct Sample {
     requests_per_second: f64,
-    /// The processors of the calling thread.
+    /// CPU time of the measuring thread per request.
     cpu_nanos: f64,
 }
 

@@ -22,13 +22,11 @@ use std::path::{Path, PathBuf};
 /// One fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its name.
     pub(crate) id: String,
     /// The folder below `crates/`.
     pub(crate) package: String,
     /// Below the project's root.
     pub(crate) file: PathBuf,
-    /// One sentence.
     pub(crate) fault: String,
     /// The stage that catches it in the quick run.
     pub(crate) quick: Option<String>,
@@ -38,7 +36,6 @@ pub(crate) struct Entry {
     pub(crate) find: String,
     /// The part of `find` that is replaced, in bytes.
     pub(crate) part: std::ops::Range<usize>,
-    /// The replacement.
     pub(crate) with: String,
     /// The list and the line of the head, for messages.
     pub(crate) place: String,

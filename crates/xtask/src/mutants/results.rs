@@ -32,7 +32,6 @@ pub(crate) fn read(path: &Path, entries: &[Entry]) -> Verdicts {
     text.lines().filter_map(line).collect()
 }
 
-/// Adds one result.
 pub(crate) fn append(path: &Path, entry: &Entry, verdict: &Verdict) -> std::io::Result<()> {
     let (stage, what) = verdict.caught.clone().unwrap_or_default();
     let line = format!("{}\t{}\t{:.1}\t{stage}\t{what}\n", entry.id, entry.fingerprint(), verdict.seconds);
@@ -49,7 +48,6 @@ pub(crate) fn read_baseline(path: &Path) -> BTreeMap<String, f64> {
     text.lines().filter_map(pair).collect()
 }
 
-/// Keeps the baseline.
 pub(crate) fn write_baseline(path: &Path, baseline: &BTreeMap<String, f64>) -> std::io::Result<()> {
     let lines: Vec<String> = baseline.iter().map(|(name, seconds)| format!("{name}\t{seconds:.1}\n")).collect();
     std::fs::write(path, lines.concat())
