@@ -67,8 +67,8 @@ fn a_stream_that_waits_for_no_answer_becomes_full_stripes() {
     }
 }
 
-/// Writes a page of one row every `gap`, whether those before are answered or not: how long each takes, in the order of
-/// the answers. The last one is durable if `ends_durably`.
+/// Writes a page of one row every `gap`, without waiting for answers. Returns the time that each write took, in the
+/// order of the answers. The last one is FUA if `ends_durably`.
 fn waits_of_a_stream(gap: Duration, count: u64, ends_durably: bool) -> Vec<Duration> {
     let (machine, array) = started(Level::Raid5, 4, 10 * IO_TAKES);
     let (arena, waits) = (Arena::new(64, 0), Rc::new(Cell::new(Vec::new())));

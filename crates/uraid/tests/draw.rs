@@ -160,7 +160,7 @@ fn a_geometry_that_cannot_be_is_refused() {
     usage("--draw -l 5 -n 3 --stripes 65", "--stripes");
 }
 
-/// What a drawing shows, by what it holds: chunk, copies of it.
+/// Checks a whole drawing: every chunk is there, with all its copies.
 fn check_whole(options: &str, drawing: &Value, chunks: u64, copies: usize, has_p: bool, has_q: bool) {
     let rows = drawing["rows"].as_array().expect("rows");
     let members = drawing["members"].as_array().expect("members").len();

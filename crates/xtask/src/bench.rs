@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const ROUNDS_MIN: u64 = 6;
 /// The approximate number of measurements that `uraid bench --scenario all` makes in each round, including warm-ups.
 /// They are on members that answer at once, so each needs only a tenth of the time.
-const SCENARIO_SIDES: u64 = 140;
+const SCENARIO_SIDES: u64 = 182;
 const SCENARIO_PART: u64 = 10;
 /// Other parts of it: a million drains, resyncs, filling memory.
 const SCENARIO_REST: Duration = Duration::from_secs(170);

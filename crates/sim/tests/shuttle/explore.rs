@@ -17,8 +17,8 @@ use uraid_sim::model::Model;
 const STACK_BYTES: usize = 256 << 10;
 /// Scheduling points of one schedule. Most have a few thousand; more than this is an endless loop.
 const STEPS_MAX: usize = 200_000;
-/// How often PCT changes priorities in a schedule: rarely finds bugs that need few coincidences, often those that need
-/// many.
+/// How often PCT changes priorities in a schedule. A low number finds bugs that need few coincidences, a high one those
+/// that need many.
 const DEPTHS: [usize; 2] = [3, 24];
 
 /// A deliberate mistake that a scenario must detect.

@@ -1,4 +1,4 @@
-//! Arrays whose reshape md was stopped in, half-way, copied by uraid.
+//! Arrays on which md was stopped in the middle of a reshape, copied by uraid.
 //! Owns: which reshapes, what must hold. Not here: how anything runs (`host`, `machine`).
 //! Invariant: a check that did not run has failed.
 //!
