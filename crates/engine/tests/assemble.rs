@@ -241,7 +241,8 @@ fn members_that_each_ran_alone_are_a_split_brain() {
 
 #[test]
 fn a_loss_recorded_with_the_same_event_count_is_a_loss_and_no_split_brain() {
-    // md counts back when it marks clean: a member lost right then shows the count of the round that recorded it.
+    // md's events step back when it marks an array clean: a member lost at that moment has the event count of the round
+    // that recorded its loss.
     let mut members = array(Level::Raid1, 3, 0);
     record_failure(&mut members, &[0, 1], &[2]);
     members[2].superblock.events = 11;

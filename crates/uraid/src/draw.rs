@@ -389,8 +389,8 @@ struct Area {
 }
 
 impl Area {
-    /// The first rows below each top. Every chunk whose first copy is in them is asked where its copies are, so all
-    /// cells of these rows are known: copies lie in the row of the first one below their top, or further down.
+    /// The first rows below each top. They are filled from the copies of every chunk whose first copy is in them. That
+    /// fills all their cells, because other copies lie in the row of the first one below their top, or further down.
     fn parts(&self, layout: &Layout, rows: u64) -> Vec<Part> {
         let chunk = layout.chunk().0;
         let mut table: BTreeMap<u64, Vec<Cell>> = BTreeMap::new();

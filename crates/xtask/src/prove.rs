@@ -157,8 +157,8 @@ fn target() -> PathBuf {
     root.join(target)
 }
 
-/// All in release. The simulator has its marks and its mistakes compiled in; the binary under kills has neither, so it is
-/// built apart: what one command builds shares its features.
+/// Builds everything in release. The simulator is built with the features for marks and sabotage. The binary that is
+/// killed has neither, so another command builds it: all that one command builds shares features.
 fn build() -> Result<(), String> {
     let all: [&[&str]; 4] = [
         &["build", "--release", "--quiet", "-p", "uraid-sim", "--features", "marks,sabotage"],
