@@ -35,7 +35,7 @@ pub(crate) struct Overseer {
 }
 
 impl Overseer {
-    /// Of one array of the session. From its start to its stop, members that do not answer are logged.
+    /// For array `index` of the session. Logs members that do not answer, from the array's start to its stop.
     pub(crate) fn new(session: Rc<Session>, index: ArrayIndex) -> Overseer {
         session.local().spawn(silence::watch(session.clone(), index));
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));

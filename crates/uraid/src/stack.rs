@@ -72,10 +72,7 @@ pub(crate) enum StackError {
     #[error(
         "{array} was stopped before it was consistent: it stays marked dirty, and its next start goes on with its resync"
     )]
-    Interrupted {
-        /// Its name.
-        array: String,
-    },
+    Interrupted { array: String },
     /// One could not be stopped, because a member does not answer.
     #[error(
         "{array}: members still owe answers after {after:?}{}{}; {}",
