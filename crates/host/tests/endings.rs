@@ -6,7 +6,10 @@ use std::time::Duration;
 use uraid_host::{Options, Shard, Signal, run};
 
 fn start(part: &str) -> Child {
-    Command::new(std::env::current_exe().expect("known"))
+    // Signals that are ignored here, as under nohup, would be ignored in the child too.
+    Command::new("env")
+        .arg("--default-signal=HUP,INT,TERM")
+        .arg(std::env::current_exe().expect("known"))
         .args(["--exact", part, "--ignored", "--nocapture"])
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())

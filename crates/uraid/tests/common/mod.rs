@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -140,6 +141,7 @@ pub struct Served {
 
 impl Served {
     pub fn start(command: &mut Command) -> Served {
+        with_default_signals(command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
         let (stdout, out) = collect(child.stdout.take().expect("piped"));
         let (stderr, err) = collect(child.stderr.take().expect("piped"));
@@ -148,6 +150,7 @@ impl Served {
 
     /// A server whose stderr goes elsewhere: [`Served::stderr`] stays empty.
     pub fn start_with_stderr(command: &mut Command, stderr: impl Into<Stdio>) -> Served {
+        with_default_signals(command);
         let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("the binary runs");
         let (stdout, out) = collect(child.stdout.take().expect("piped"));
         Served { child, stdout, stderr: Arc::default(), collectors: vec![out] }
@@ -241,6 +244,21 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A child inherits ignored signals: under nohup, or in the background of a script, it would not see those a test sends.
+fn with_default_signals(command: &mut Command) {
+    let reset = || {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+            // SAFETY: it installs no handler.
+            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: `reset` only makes system calls, which are allowed between fork and exec.
+    unsafe { command.pre_exec(reset) };
 }
 
 fn collect(pipe: impl Read + Send + 'static) -> (Arc<Mutex<String>>, JoinHandle<()>) {
