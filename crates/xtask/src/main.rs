@@ -27,7 +27,7 @@ cargo xtask tidy        lengths, heads, SAFETY, reasons, links, citations
 cargo xtask figures [--at COMMIT] [--build] [--json]
                         asserts per function, import circles, longest function and file, by crate; with --build also a
                         default build of a cold clone
-cargo xtask fuzz [TARGET] [--time 10m] [--keep]
+cargo xtask fuzz [TARGET] [--time 10m] [--keep | --minimise]
                         libFuzzer over the parsers and the planner; --keep adds to their corpora
 cargo xtask prove [--time 5m] [--json]
                         the figures of every proof, measured now: simulator, crash images, museum, layouts,
