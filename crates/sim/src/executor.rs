@@ -59,6 +59,9 @@ pub enum Purpose {
     Judging,
 }
 
+/// The clock of a new executor, in nanoseconds.
+const START: u64 = 1_000_000_000;
+
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 type Action = Box<dyn FnOnce()>;
 
@@ -113,10 +116,22 @@ impl Executor {
     /// An executor without tasks, at a time of one second. `rng` makes all its choices.
     pub fn new(mut rng: Rng, is_verbose: bool) -> Executor {
         let poll_cost = *rng.pick(&[0, 50, 300, 2_000, 15_000]);
+        let executor = Executor::with(rng, poll_cost, Order::Random, is_verbose);
+        executor.draw_order(4);
+        executor
+    }
+
+    /// An executor that chooses nothing: tasks are polled in the order in which they became ready, and polls take no
+    /// time.
+    pub fn in_order() -> Executor {
+        Executor::with(Rng::new(0), 0, Order::Fifo, false)
+    }
+
+    fn with(mut rng: Rng, poll_cost: u64, order: Order, is_verbose: bool) -> Executor {
         let core = Core {
-            now: 1_000_000_000,
+            now: START,
             poll_cost,
-            order: Order::Random,
+            order,
             rngs: std::array::from_fn(|_| rng.fork()),
             trace: Trace::new(is_verbose),
             tasks: BTreeMap::new(),
@@ -127,9 +142,7 @@ impl Executor {
             steps: 0,
             violation: None,
         };
-        let executor = Executor { core: Rc::new(RefCell::new(core)), woken: Arc::default() };
-        executor.draw_order(4);
-        executor
+        Executor { core: Rc::new(RefCell::new(core)), woken: Arc::default() }
     }
 
     /// Draws a new order of tasks; `shards` is the number of shards, one of which may be starved.
@@ -271,23 +284,40 @@ impl Executor {
 
     /// Performs one poll, or the next event if it is due or no task is ready. False if there is neither.
     fn step(&self) -> bool {
+        self.step_now() || self.fire_next()
+    }
+
+    /// Performs the next event if it is due, or else one poll. False if there is neither: then time has to pass, or a
+    /// member has to answer.
+    pub fn step_now(&self) -> bool {
         self.take_woken();
+        let is_due = {
+            let core = self.core.borrow();
+            core.events.first_key_value().is_some_and(|(&(at, _), _)| at <= core.now)
+        };
+        if is_due { self.fire_next() } else { self.poll_next() }
+    }
+
+    /// Lets time pass until the next event, and performs it. False if there is none.
+    pub fn fire_next(&self) -> bool {
         let mut core = self.core.borrow_mut();
+        let Some(((at, number), action)) = core.events.pop_first() else { return false };
         core.steps += 1;
-        let due = core.events.first_key_value().map(|(&(at, _), _)| at);
-        let is_due = due.is_some_and(|at| at <= core.now);
-        if is_due || (core.ready.is_empty() && due.is_some()) {
-            let ((at, number), action) = core.events.pop_first().expect("there is a first event");
-            core.now = core.now.max(at);
-            let now = core.now;
-            core.trace.add(now, Event::Fire { event: number });
-            drop(core);
-            action();
-            return true;
-        }
+        core.now = core.now.max(at);
+        let now = core.now;
+        core.trace.add(now, Event::Fire { event: number });
+        drop(core);
+        action();
+        true
+    }
+
+    /// Polls a ready task. False if there is none.
+    fn poll_next(&self) -> bool {
+        let mut core = self.core.borrow_mut();
         if core.ready.is_empty() {
             return false;
         }
+        core.steps += 1;
         let number = core.choose();
         core.now += core.poll_cost;
         let now = core.now;
@@ -331,7 +361,16 @@ impl Executor {
         self.end_all(drop);
     }
 
-    /// The same after a panic: unfinished work is leaked, because its destructors could panic again.
+    /// Drops every task and event, and is as new: the clock, the numbers of tasks and events, no violation. The trace
+    /// goes on.
+    pub fn restart(&self) {
+        self.end_all(drop);
+        let mut core = self.core.borrow_mut();
+        (core.now, core.task_next, core.event_next) = (START, 0, 0);
+        core.violation = None;
+    }
+
+    /// As [`Executor::cut`] after a panic: unfinished work is leaked, because its destructors could panic again.
     pub fn leak(&self) {
         self.end_all(std::mem::forget);
     }

@@ -17,7 +17,7 @@ use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::trace::Event;
 use crate::watch::{Guard, raw_facts};
-use crate::world::{PoolSize, SimWorld};
+use crate::world::{Machine, PoolSize, SimWorld, WallClock};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -229,7 +229,9 @@ impl Rig {
         self.judge.disks.iter().for_each(Disk::change_process);
         let is_failed = config.on_full == OnFull::Fail && self.setup.is_redundant();
         self.judge.disks.iter().for_each(|disk| disk.set_failed_when_full(is_failed));
-        let worlds = SimWorld::boot(&self.executor, self.setup.shards, pool, self.setup.mail_delay_max);
+        let Setup { shards, mail_delay_max, .. } = *self.setup;
+        let machine = Machine { shards, pool, mail_delay_max, wall_clock: WallClock::Jumps };
+        let worlds = SimWorld::boot(&self.executor, machine);
         let mut arrays = Vec::new();
         for world in &worlds {
             let members = plan.members.iter().map(|member| SimMember(self.judge.disks[member.candidate].clone()));

@@ -1,5 +1,6 @@
-//! The engine's `World` on a simulated shard.
-//! Owns: [`SimWorld`]: clock, tasks, mailboxes, buffers of one logical shard. Not here: who is polled next (`executor`).
+//! The engine's `World` on a simulated shard, in simulated runs and in crash images.
+//! Owns: [`SimWorld`]: clock, tasks, mailboxes, buffers of one logical shard. Not here: who is polled next (`executor`),
+//! the members, which are a parameter (`member`, `crash::machine`).
 //! Invariant: mail of one pair of shards arrives once and in order, after a delay that the seed chooses.
 
 use crate::executor::{Executor, Purpose};
@@ -7,9 +8,10 @@ use crate::member::SimMember;
 use crate::trace::Event;
 use std::cell::RefCell;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Arena, ShardIndex, Tick};
+use uraid_block::{Arena, Device, ShardIndex, Tick};
 use uraid_engine::{Mail, Pool, World};
 
 /// The size of a pool in small blocks (4 KiB) and large blocks (64 KiB).
@@ -19,6 +21,28 @@ pub struct PoolSize {
     pub small: u32,
     /// How many large blocks.
     pub large: u32,
+}
+
+/// What [`World::unix_seconds`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WallClock {
+    /// It is unreliable on purpose: it jumps by hours, also backwards, as virtual seconds pass.
+    Jumps,
+    /// It stands still, so that two superblocks never differ only in their time.
+    Stands,
+}
+
+/// A simulated machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// How many shards.
+    pub shards: u16,
+    /// The size of each of a shard's five pools: the engine's four and the clients'.
+    pub pool: PoolSize,
+    /// How long mail takes at most, in nanoseconds.
+    pub mail_delay_max: u64,
+    /// The wall clock.
+    pub wall_clock: WallClock,
 }
 
 type Handler = Rc<dyn Fn(Mail)>;
@@ -39,59 +63,61 @@ impl Drop for Shard {
     fn drop(&mut self) {
         for arena in &self.arenas {
             if arena.blocks_in_use() == 0 {
-                SPARE.with_borrow_mut(|spare| spare.push((self.pool, arena.clone())));
+                SPARE.with_borrow_mut(|spare| spare.push((self.common.machine.pool, arena.clone())));
             }
         }
     }
 }
 
-struct Machine {
+struct Common {
     executor: Executor,
-    shards: u16,
-    mail_delay_max: u64,
+    machine: Machine,
     // When the last mail of each pair (from * shards + to) arrives, so that the next one does not overtake it.
     mail_last: RefCell<Vec<u64>>,
     handlers: RefCell<Vec<Option<Handler>>>,
 }
 
 struct Shard {
-    machine: Rc<Machine>,
+    common: Rc<Common>,
     index: u16,
-    pool: PoolSize,
     arenas: [Arena; 5],
 }
 
-/// One logical shard. Clones are handles of the same one.
-#[derive(Clone)]
-pub struct SimWorld(Rc<Shard>);
+/// One logical shard, with members of type `M`. Clones are handles of the same one.
+pub struct SimWorld<M = SimMember>(Rc<Shard>, PhantomData<fn() -> M>);
 
-impl SimWorld {
-    /// This many shards on one executor, each with five pools of this size: the engine's four and the clients'. Mail
-    /// takes up to `mail_delay_max` nanoseconds.
-    pub fn boot(executor: &Executor, shards: u16, pool: PoolSize, mail_delay_max: u64) -> Vec<SimWorld> {
-        let machine = Rc::new(Machine {
+impl<M> Clone for SimWorld<M> {
+    fn clone(&self) -> SimWorld<M> {
+        SimWorld(self.0.clone(), PhantomData)
+    }
+}
+
+impl<M> SimWorld<M> {
+    /// The shards of a machine, all on one executor.
+    pub fn boot(executor: &Executor, machine: Machine) -> Vec<SimWorld<M>> {
+        let shards = usize::from(machine.shards);
+        let common = Rc::new(Common {
             executor: executor.clone(),
-            shards,
-            mail_delay_max,
-            mail_last: RefCell::new(vec![0; usize::from(shards) * usize::from(shards)]),
-            handlers: RefCell::new(vec![None; usize::from(shards)]),
+            machine,
+            mail_last: RefCell::new(vec![0; shards * shards]),
+            handlers: RefCell::new(vec![None; shards]),
         });
-        (0..shards)
+        (0..machine.shards)
             .map(|index| {
-                let arenas = std::array::from_fn(|_| take_arena(pool));
-                SimWorld(Rc::new(Shard { machine: machine.clone(), index, pool, arenas }))
+                let arenas = std::array::from_fn(|_| take_arena(machine.pool));
+                SimWorld(Rc::new(Shard { common: common.clone(), index, arenas }), PhantomData)
             })
             .collect()
     }
 
     /// Sets the handler of this shard's mail.
     pub fn on_mail(&self, handler: impl Fn(Mail) + 'static) {
-        self.0.machine.handlers.borrow_mut()[usize::from(self.0.index)] = Some(Rc::new(handler));
+        self.0.common.handlers.borrow_mut()[usize::from(self.0.index)] = Some(Rc::new(handler));
     }
 
     /// The executor that runs this shard.
     pub fn executor(&self) -> &Executor {
-        &self.0.machine.executor
+        &self.0.common.executor
     }
 
     /// The clients' buffers.
@@ -106,13 +132,13 @@ impl SimWorld {
 
     /// Drops the mail handlers, which hold the arrays, which hold this world: breaks the cycle.
     pub fn shut_down(&self) {
-        let handlers = std::mem::take(&mut *self.0.machine.handlers.borrow_mut());
+        let handlers = std::mem::take(&mut *self.0.common.handlers.borrow_mut());
         drop(handlers);
-        *self.0.machine.handlers.borrow_mut() = vec![None; usize::from(self.0.machine.shards)];
+        *self.0.common.handlers.borrow_mut() = vec![None; usize::from(self.0.common.machine.shards)];
     }
 }
 
-impl Machine {
+impl Common {
     fn arrive(&self, from: u16, to: u16, mail: Mail) {
         self.executor.record(Event::Mail { from, to });
         let handler = self.handlers.borrow().get(usize::from(to)).and_then(Clone::clone);
@@ -122,21 +148,23 @@ impl Machine {
     }
 }
 
-impl World for SimWorld {
-    type Member = SimMember;
+impl<M: Device + 'static> World for SimWorld<M> {
+    type Member = M;
 
     fn now(&self) -> Tick {
-        self.0.machine.executor.now()
+        self.0.common.executor.now()
     }
 
     fn unix_seconds(&self) -> u64 {
-        // The wall clock is unreliable on purpose: it jumps by hours, also backwards, as virtual seconds pass.
         let seconds = self.now().0 / 1_000_000_000;
-        1_700_000_000 + seconds + if seconds % 7 == 3 { 7200 } else { 0 }
+        match self.0.common.machine.wall_clock {
+            WallClock::Jumps => 1_700_000_000 + seconds + if seconds % 7 == 3 { 7200 } else { 0 },
+            WallClock::Stands => 1_700_000_000,
+        }
     }
 
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
-        let executor = self.0.machine.executor.clone();
+        let executor = self.0.common.executor.clone();
         async move { executor.sleep(time).await }
     }
 
@@ -145,26 +173,27 @@ impl World for SimWorld {
     }
 
     fn shards(&self) -> u16 {
-        self.0.machine.shards
+        self.0.common.machine.shards
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        self.0.machine.executor.spawn(self.0.index, "engine", task);
+        self.0.common.executor.spawn(self.0.index, "engine", task);
     }
 
     fn post(&self, to: ShardIndex, mail: Mail) {
-        let machine = self.0.machine.clone();
+        let common = self.0.common.clone();
+        let Machine { shards, mail_delay_max, .. } = common.machine;
         let (from, to) = (self.0.index, to.0);
-        assert!(to < machine.shards, "mail to shard {to} of {}", machine.shards);
-        let delay = machine.executor.choose_for(Purpose::Mail, |rng| rng.below(machine.mail_delay_max + 1));
+        assert!(to < shards, "mail to shard {to} of {shards}");
+        let delay = common.executor.choose_for(Purpose::Mail, |rng| rng.below(mail_delay_max + 1));
         let at = {
-            let mut last = machine.mail_last.borrow_mut();
-            let last = &mut last[usize::from(from) * usize::from(machine.shards) + usize::from(to)];
-            *last = (machine.executor.now().0 + delay).max(*last);
+            let mut last = common.mail_last.borrow_mut();
+            let last = &mut last[usize::from(from) * usize::from(shards) + usize::from(to)];
+            *last = (common.executor.now().0 + delay).max(*last);
             *last
         };
-        let executor = machine.executor.clone();
-        executor.at(Tick(at), move || machine.arrive(from, to, mail));
+        let executor = common.executor.clone();
+        executor.at(Tick(at), move || common.arrive(from, to, mail));
     }
 
     fn arena(&self, pool: Pool) -> &Arena {

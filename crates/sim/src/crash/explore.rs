@@ -13,7 +13,7 @@
 use super::content::{Content, PrehashedMap};
 use super::expect::Expectation;
 use super::lab::{Image, Lab};
-use super::machine::Machine;
+use super::machine::{CrashWorld, Machine};
 use super::recover::{Outcome, assemble_image, boot, drive, missing_of, restart};
 use super::report::Counts;
 use super::script::{Request, Schedule, Script};
@@ -142,7 +142,7 @@ impl Explorer {
         };
         let is_over = Rc::new(Cell::new(false));
         let (result, inside, own) = (is_over.clone(), client.clone(), script.clone());
-        machine.spawn(async move {
+        machine.world().spawn(async move {
             inside.run(array, own).await;
             result.set(true);
         });
@@ -325,7 +325,7 @@ impl Client {
         work(&mut self.oracle.borrow_mut())
     }
 
-    async fn run(&self, array: Rc<Array<Machine>>, script: Script) {
+    async fn run(&self, array: Rc<Array<CrashWorld>>, script: Script) {
         if let Err(error) = array.start().await {
             self.machine.violate(format!("start failed in vain: {error}"));
         }
@@ -343,14 +343,15 @@ impl Client {
         }
     }
 
-    async fn make(&self, array: &Rc<Array<Machine>>, request: Request, op: u64) -> Result<(), String> {
+    async fn make(&self, array: &Rc<Array<CrashWorld>>, request: Request, op: u64) -> Result<(), String> {
         match request {
             Request::Write { at, length, is_fua } => {
                 let payload = self.with_oracle(|oracle| {
                     oracle.begin_write(op, at, length, Value::Op(op));
                     oracle.payload(op, at, length)
                 });
-                let mut pieces = self.machine.client_arena().take(payload.len()).map_err(|full| full.to_string())?;
+                let mut pieces =
+                    self.machine.world().client_arena().take(payload.len()).map_err(|full| full.to_string())?;
                 pieces.copy_from(&payload);
                 let fua = if is_fua { Fua::Yes } else { Fua::No };
                 let outcome = array.write(Sector(at), pieces.freeze(), fua).await;
@@ -379,7 +380,7 @@ impl Client {
                 outcome.map_err(|error| format!("{error:?}"))
             }
             Request::Idle => {
-                self.machine.sleep(Duration::from_secs(3)).await;
+                self.machine.world().sleep(Duration::from_secs(3)).await;
                 Ok(())
             }
             Request::Stop => array.stop().await.map_err(|error| error.to_string()),

@@ -1,47 +1,23 @@
 //! The engine's machine for crash images: one shard, tasks in a fixed order, operations that end on demand.
-//! Owns: [`Machine`] as the engine's `World` and `Device`, tasks, mail, timers, operations in flight.
-//! Not here: the order in which operations end (`schedule`), what a crash leaves of them (`media`).
+//! Owns: [`Machine`], its members as the engine's `Device`, operations in flight. Not here: tasks, mail and timers
+//! (`executor`, `world`), the order in which operations end (`script`), what a crash leaves of them (`media`).
 //! Invariant: nothing happens except in `step`, `complete` or `fire`; the same calls give the same run.
 //! Not covered: several shards, mail that takes time, errors other than a member that is gone.
 
 use super::content::{Content, Contents};
 use super::media::{Mark, Medium};
+use crate::executor::Executor;
+use crate::world::{self, PoolSize, SimWorld, WallClock};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
-use std::time::Duration;
 use uraid_block::local::{Sender, oneshot};
 use uraid_block::{
-    Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, Sectors, ShardIndex,
-    Tick, WritePieces,
+    Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, SECTOR_BYTES, Sector, Sectors, WritePieces,
 };
-use uraid_engine::{Array, Mail, Pool, World};
+use uraid_engine::Array;
 
-type Task = Pin<Box<dyn Future<Output = ()>>>;
-
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-// A slot for one task. Its waker is made once and serves all tasks that use the slot.
-struct TaskSlot {
-    task: Option<Task>,
-    is_taken: bool,
-    woken: Arc<Woken>,
-    waker: Waker,
-}
+/// The engine's world on the machine's only shard.
+pub type CrashWorld = SimWorld<CrashMember>;
 
 enum Work {
     Read { into: ReadPieces, sender: Sender<Result<ReadPieces, IoError>> },
@@ -57,21 +33,14 @@ struct InFlight {
 }
 
 struct Inner {
+    executor: Executor,
+    world: CrashWorld,
     contents: Rc<RefCell<Contents>>,
     geometry: Geometry,
     media: RefCell<Vec<Medium>>,
     flights: RefCell<Vec<InFlight>>,
     is_instant: Cell<bool>,
-    seats: RefCell<Vec<TaskSlot>>,
-    turn: Cell<usize>,
-    mail: RefCell<VecDeque<Mail>>,
-    array: RefCell<Option<Rc<Array<Machine>>>>,
-    now: Cell<u64>,
-    timers: RefCell<BTreeMap<(u64, u64), Sender<()>>>,
-    timer_next: Cell<u64>,
     changes: Cell<u64>,
-    arenas: [Arena; 5],
-    violation: RefCell<Option<String>>,
 }
 
 /// One machine. Clones are handles of the same one.
@@ -85,8 +54,12 @@ pub struct CrashMember {
     index: usize,
 }
 
-const SMALL_BLOCKS: u32 = 96;
-const LARGE_BLOCKS: u32 = 16;
+const MACHINE: world::Machine = world::Machine {
+    shards: 1,
+    pool: PoolSize { small: 96, large: 16 },
+    mail_delay_max: 0,
+    wall_clock: WallClock::Stands,
+};
 
 impl Machine {
     /// A machine with this many members of this size, without contents yet.
@@ -103,23 +76,23 @@ impl Machine {
             zeroes_after_discard: false,
             volatile_cache: true,
         };
+        let executor = Executor::in_order();
+        let world = SimWorld::boot(&executor, MACHINE).remove(0);
         Machine(Rc::new(Inner {
+            executor,
+            world,
             contents,
             geometry,
             media: RefCell::new(vec![Medium::default(); members]),
             flights: RefCell::default(),
             is_instant: Cell::new(false),
-            seats: RefCell::default(),
-            turn: Cell::new(0),
-            mail: RefCell::default(),
-            array: RefCell::default(),
-            now: Cell::new(1_000_000_000),
-            timers: RefCell::default(),
-            timer_next: Cell::new(0),
             changes: Cell::new(0),
-            arenas: std::array::from_fn(|_| Arena::new(SMALL_BLOCKS, LARGE_BLOCKS)),
-            violation: RefCell::default(),
         }))
+    }
+
+    /// The engine's world.
+    pub fn world(&self) -> &CrashWorld {
+        &self.0.world
     }
 
     /// Sets whether operations end as soon as they are submitted.
@@ -148,13 +121,8 @@ impl Machine {
     }
 
     /// Sets the receiver of mail.
-    pub fn set_array(&self, array: Rc<Array<Machine>>) {
-        *self.0.array.borrow_mut() = Some(array);
-    }
-
-    /// The clients' buffers.
-    pub fn client_arena(&self) -> &Arena {
-        &self.0.arenas[4]
+    pub fn set_array(&self, array: Rc<Array<CrashWorld>>) {
+        self.0.world.on_mail(move |mail| array.deliver(mail));
     }
 
     /// Counts events that may change the possible crash images.
@@ -169,12 +137,12 @@ impl Machine {
 
     /// Reports a violation; the first one is kept.
     pub fn violate(&self, what: String) {
-        self.0.violation.borrow_mut().get_or_insert(what);
+        self.0.executor.violate(what);
     }
 
     /// The first violation.
     pub fn violation(&self) -> Option<String> {
-        self.0.violation.borrow().clone()
+        self.0.executor.violation()
     }
 
     /// The members of the operations in flight, oldest first.
@@ -184,36 +152,7 @@ impl Machine {
 
     /// Delivers one message or polls one task; false if every task waits.
     pub fn step(&self) -> bool {
-        let mail = self.0.mail.borrow_mut().pop_front();
-        if let Some(mail) = mail {
-            let array = self.0.array.borrow().clone();
-            if let Some(array) = array {
-                array.deliver(mail);
-            }
-            return true;
-        }
-        let Some((at, mut task, waker)) = self.next_task() else { return false };
-        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-            self.0.seats.borrow_mut()[at].is_taken = false;
-        } else {
-            self.0.seats.borrow_mut()[at].task = Some(task);
-        }
-        true
-    }
-
-    fn next_task(&self) -> Option<(usize, Task, Waker)> {
-        let mut seats = self.0.seats.borrow_mut();
-        let count = seats.len();
-        let first = self.0.turn.get();
-        for step in 0..count {
-            let at = (first + step) % count;
-            let seat = &mut seats[at];
-            if seat.task.is_some() && seat.woken.0.swap(false, Ordering::Relaxed) {
-                self.0.turn.set(at + 1);
-                return Some((at, seat.task.take()?, seat.waker.clone()));
-            }
-        }
-        None
+        self.0.executor.step_now()
     }
 
     /// Ends the operation at index `at` of `in_flight`.
@@ -250,34 +189,21 @@ impl Machine {
 
     /// Advances time to the next timer; false if there is none.
     pub fn fire(&self) -> bool {
-        let Some(((at, _), sender)) = self.0.timers.borrow_mut().pop_first() else { return false };
-        self.0.now.set(self.0.now.get().max(at));
-        sender.send(());
-        true
+        self.0.executor.fire_next()
     }
 
     /// Power fails: all tasks and operations are dropped. The members keep their contents.
     pub fn reset(&self) {
-        loop {
-            let tasks: Vec<Task> = self.0.seats.borrow_mut().iter_mut().filter_map(|seat| seat.task.take()).collect();
-            let flights = std::mem::take(&mut *self.0.flights.borrow_mut());
-            let timers = std::mem::take(&mut *self.0.timers.borrow_mut());
-            let mail = std::mem::take(&mut *self.0.mail.borrow_mut());
-            let array = self.0.array.borrow_mut().take();
-            if tasks.is_empty() && flights.is_empty() && timers.is_empty() && mail.is_empty() && array.is_none() {
-                break;
-            }
-        }
-        self.0.seats.borrow_mut().iter_mut().for_each(|seat| seat.is_taken = false);
-        self.0.turn.set(0);
-        self.0.now.set(1_000_000_000);
-        self.0.timer_next.set(0);
-        *self.0.violation.borrow_mut() = None;
+        let flights = self.0.flights.take();
+        self.0.world.shut_down();
+        self.0.executor.restart();
+        drop(flights);
+        assert!(self.0.flights.borrow().is_empty() && self.0.executor.tasks() == 0, "work of an array that is gone");
     }
 
     /// Whether all buffers have been returned.
     pub fn is_empty(&self) -> bool {
-        self.0.arenas.iter().all(|arena| arena.blocks_in_use() == 0)
+        self.0.world.blocks_in_use() == [0; 5]
     }
 
     fn numbers(&self, from: &WritePieces) -> Vec<Content> {
@@ -308,56 +234,6 @@ fn fill(contents: &Contents, medium: &Medium, cell: usize, into: &mut ReadPieces
     }
     let bytes: Vec<u8> = cells.by_ref().flat_map(|content| *contents.bytes(*content)).collect();
     into.copy_from(&bytes);
-}
-
-impl World for Machine {
-    type Member = CrashMember;
-
-    fn now(&self) -> Tick {
-        Tick(self.0.now.get())
-    }
-
-    fn unix_seconds(&self) -> u64 {
-        1_700_000_000
-    }
-
-    fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
-        let number = self.0.timer_next.get();
-        self.0.timer_next.set(number + 1);
-        let (sender, receiver) = oneshot();
-        self.0.timers.borrow_mut().insert((self.0.now.get() + time.as_nanos() as u64, number), sender);
-        async move {
-            receiver.await;
-        }
-    }
-
-    fn shard(&self) -> ShardIndex {
-        ShardIndex(0)
-    }
-
-    fn shards(&self) -> u16 {
-        1
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        let mut seats = self.0.seats.borrow_mut();
-        let at = seats.iter().position(|seat| !seat.is_taken).unwrap_or_else(|| {
-            let woken = Arc::new(Woken(AtomicBool::new(false)));
-            seats.push(TaskSlot { task: None, is_taken: false, waker: Waker::from(woken.clone()), woken });
-            seats.len() - 1
-        });
-        seats[at].task = Some(Box::pin(task));
-        seats[at].is_taken = true;
-        seats[at].woken.0.store(true, Ordering::Relaxed);
-    }
-
-    fn post(&self, _to: ShardIndex, mail: Mail) {
-        self.0.mail.borrow_mut().push_back(mail);
-    }
-
-    fn arena(&self, pool: Pool) -> &Arena {
-        &self.0.arenas[pool.index()]
-    }
 }
 
 impl CrashMember {
@@ -441,7 +317,7 @@ impl Device for CrashMember {
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
         // Like a device without the command: the engine's caller writes zeroes from a buffer.
-        let zeroes = self.machine.client_arena().take_zeroed(range.length.len_bytes());
+        let zeroes = self.machine.world().client_arena().take_zeroed(range.length.len_bytes());
         let zeroes = zeroes.map_err(|_full| IoError::new(ErrorKind::Unsupported))?;
         self.write(range.start, zeroes.freeze(), Fua::No).await
     }

@@ -6,7 +6,7 @@
 
 use super::content::Content;
 use super::lab::{Image, Lab};
-use super::machine::Machine;
+use super::machine::{CrashWorld, Machine};
 use super::script::Schedule;
 use crate::checks::mdadm_force::MDADM_MARGIN;
 use std::cell::RefCell;
@@ -67,10 +67,10 @@ pub fn drive(
 }
 
 /// The array of a plan on the machine's members; `owners` are the slots of the candidates.
-pub fn boot(machine: &Machine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<Machine>> {
+pub fn boot(machine: &Machine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<CrashWorld>> {
     let members = plan.members.iter().map(|member| machine.member(owners[member.candidate])).collect();
     let config = Config { clean_after: Duration::from_secs(1), ..Config::default() };
-    let array = Array::new(machine.clone(), plan, members, config);
+    let array = Array::new(machine.world().clone(), plan, members, config);
     machine.set_array(array.clone());
     array
 }
@@ -141,7 +141,7 @@ pub fn restart(
     let array = boot(machine, &assembled.plan, &assembled.owners);
     let started = Rc::new(RefCell::new(None));
     let (inside, result) = (array.clone(), started.clone());
-    machine.spawn(async move {
+    machine.world().spawn(async move {
         let started = inside.start().await.map_err(|error| format!("start failed in vain: {error}"));
         let consistent = inside.wait(|_| {}).await.map_err(|error| format!("the resync ended in vain: {error}"));
         *result.borrow_mut() = Some(started.and(consistent.map(|_| ())));
@@ -181,16 +181,16 @@ fn mdadm_force(lab: &Lab, image: &Image, assembled: &Assembled, missing: u32) ->
     Ok(all)
 }
 
-fn read_all(lab: &Lab, machine: &Machine, array: Rc<Array<Machine>>) -> Result<Vec<Content>, String> {
+fn read_all(lab: &Lab, machine: &Machine, array: Rc<Array<CrashWorld>>) -> Result<Vec<Content>, String> {
     let size = lab.model.array_size() as usize;
     let own = array.geometry().size;
     if own != Sectors(size as u64) {
         return Err(format!("the array has {} sectors, the model {size}", own.0));
     }
-    let into = machine.client_arena().take(size * SECTOR_BYTES).map_err(|error| error.to_string())?;
+    let into = machine.world().client_arena().take(size * SECTOR_BYTES).map_err(|error| error.to_string())?;
     let outcome = Rc::new(RefCell::new(None));
     let result = outcome.clone();
-    machine.spawn(async move { *result.borrow_mut() = Some(array.read(Sector(0), into).await) });
+    machine.world().spawn(async move { *result.borrow_mut() = Some(array.read(Sector(0), into).await) });
     drive(machine, Schedule::Fifo, &|| outcome.borrow().is_some(), &mut |_| Ok(()))?;
     let outcome = outcome.borrow_mut().take().expect("the read has ended");
     let pieces = outcome.map_err(|error| format!("I7: a read failed in vain: {error:?}"))?;
