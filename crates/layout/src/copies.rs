@@ -3,11 +3,11 @@
 //! the merger (`plan`).
 
 use crate::linear::Linear;
-use crate::map::Geometry;
 use crate::plan::{self, Place, Places};
 use crate::raid0::Raid0;
 use crate::raid1::Raid1;
 use crate::raid10::Raid10;
+use crate::spec::Geometry;
 use crate::{Copies, CopyChoice, LayoutError, Plan, Spec};
 use uraid_block::{ArrayRange, MemberSector, Sectors, Slot, SlotSet};
 

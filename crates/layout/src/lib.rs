@@ -17,12 +17,14 @@ mod raid1;
 mod raid10;
 mod raid456;
 mod rows;
+mod spec;
 
 pub use copies::CopyLayout;
 pub use error::LayoutError;
 pub use level::Level;
-pub use map::{Copies, Layout, Spec};
+pub use map::Layout;
 pub use names::{default_chunk, default_layout, layout_name, parse_layout};
-pub use plan::{CopyChoice, Part, Plan, Run};
+pub use plan::{Copies, CopyChoice, Part, Plan, Run};
 pub use raid456::ParityLayout;
 pub use rows::{Row, RowBlock, RowMap, RowPart};
+pub use spec::Spec;

@@ -1,30 +1,10 @@
 //! The layout of one array: what all levels have in common.
-//! Owns: [`Spec`], [`Layout`]. Not here: what only one kind of level has (`copies`, `raid456`), the formulas (the level
-//! files), the merger (`plan`).
+//! Owns: [`Layout`]. Not here: the geometry (`spec`), what only one kind of level has (`copies`, `raid456`), the formulas
+//! (the level files), the merger (`plan`).
 
-use crate::{CopyChoice, CopyLayout, LayoutError, Level, ParityLayout, Plan};
-use smallvec::SmallVec;
+use crate::spec::Geometry;
+use crate::{Copies, CopyChoice, CopyLayout, LayoutError, Level, ParityLayout, Plan, Spec};
 use uraid_block::{ArrayRange, ArraySector, MemberSector, Sectors, Slot, SlotSet};
-
-/// Every place of one sector, in copy order.
-pub type Copies = SmallVec<[(Slot, MemberSector); 4]>;
-
-/// The geometry in a superblock.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spec {
-    /// The level.
-    pub level: Level,
-    /// md's layout number.
-    pub layout: u32,
-    /// The chunk. linear: the unit to which member sizes are rounded down, zero for none. raid1: ignored.
-    pub chunk: Sectors,
-    /// How many slots.
-    pub raid_disks: u16,
-    /// Sectors used per member, the superblock's `size`; zero for linear and raid0.
-    pub size: Sectors,
-    /// The superblock's `data_size` of each slot; linear and raid0 only, else it may be empty.
-    pub member_sizes: Vec<Sectors>,
-}
 
 /// The place of every sector of an array. Immutable, cheap to query. Match on it for what only one kind of level
 /// supports.
@@ -34,38 +14,6 @@ pub enum Layout {
     Copies(CopyLayout),
     /// raid4, raid5, raid6: a write goes to rows.
     Parity(ParityLayout),
-}
-
-/// A spec that was checked, and the array's size.
-#[derive(Clone, Debug)]
-pub(crate) struct Geometry {
-    pub(crate) spec: Spec,
-    size: u64,
-}
-
-impl Geometry {
-    pub(crate) fn new(spec: &Spec, size: u64) -> Geometry {
-        Geometry { spec: spec.clone(), size }
-    }
-
-    /// The first sector and the one after the last. Panics for a range that leaves the array.
-    #[inline]
-    pub(crate) fn bounds(&self, range: ArrayRange) -> (u64, u64) {
-        let (from, to) = (range.start.0, range.end().0);
-        assert!(to <= self.size, "a range behind the array's end");
-        (from, to)
-    }
-
-    #[inline]
-    fn inside(&self, at: ArraySector) -> u64 {
-        assert!(at.0 < self.size, "a sector behind the array's end");
-        at.0
-    }
-
-    /// How many of the array's slots are not in this set.
-    pub(crate) fn missing(&self, usable: &SlotSet) -> u16 {
-        (0..self.spec.raid_disks).map(|slot| u16::from(!usable.contains(Slot(slot)))).sum()
-    }
 }
 
 /// The minimum number of members of a level, as in mdadm.
@@ -145,7 +93,7 @@ impl Layout {
 
     /// Sectors that a client sees.
     pub fn array_size(&self) -> Sectors {
-        Sectors(self.geometry().size)
+        self.geometry().size()
     }
 
     /// Sectors of the member's data area that the layout can use, from its start. Panics for a slot that does not

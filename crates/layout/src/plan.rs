@@ -2,10 +2,12 @@
 //! Owns: [`Plan`] and the merger of pieces into runs. Not here: where a piece lies (the level files).
 //! Invariant: the parts of a plan and its lost pieces cover the request; runs of a slot ascend and never touch.
 
-use crate::Copies;
 use smallvec::SmallVec;
 use std::ops::Range;
 use uraid_block::{MemberSector, Sectors, Slot, SlotSet};
+
+/// Every place of one sector, in copy order.
+pub type Copies = SmallVec<[(Slot, MemberSector); 4]>;
 
 /// Which copy a read takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

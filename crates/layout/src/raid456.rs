@@ -12,8 +12,8 @@
 //! ```
 
 use crate::grid::{Chunk, Divisor, bounded};
-use crate::map::Geometry;
 use crate::plan::{self, Place, Places, Stretch};
+use crate::spec::Geometry;
 use crate::{Copies, CopyChoice, LayoutError, Plan, Row, RowBlock, RowMap, RowPart, Spec, rows};
 use smallvec::SmallVec;
 use uraid_block::{ArrayRange, MemberSector, Sectors, Slot, SlotSet};
