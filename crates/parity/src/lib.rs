@@ -16,6 +16,7 @@
 mod kernel;
 mod portable;
 mod recover;
+mod table;
 #[cfg(any(test, target_arch = "x86_64"))]
 mod vector;
 #[cfg(target_arch = "x86_64")]
@@ -23,8 +24,9 @@ mod x86;
 
 pub mod gf256;
 
-pub use kernel::{Kernel, STREAMING_ROW_BYTES, Stores};
+pub use kernel::{Kernel, STREAMING_ROW_BYTES};
 pub use recover::{Lost, Row, TooManyLost, recover};
+pub use table::Stores;
 
 /// `target ^= source`.
 pub fn xor_into(target: &mut [u8], source: &[u8]) {

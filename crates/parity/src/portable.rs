@@ -3,7 +3,7 @@
 //! Invariant: no `unsafe`; a wrong length panics. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use crate::gf256;
-use crate::kernel::{Factors, Stores, Sum, Table};
+use crate::table::{Factors, Stores, Sum, Table};
 
 pub(crate) static TABLE: Table = Table {
     name: "portable",

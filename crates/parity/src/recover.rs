@@ -4,7 +4,8 @@
 //! Invariant: a block that is not lost is never written. Spec: docs/md/address-mapping.md#recovery.
 
 use crate::gf256;
-use crate::kernel::{Factors, Kernel, Stores, Sum, Table, with_steps};
+use crate::kernel::Kernel;
+use crate::table::{Factors, Stores, Sum, Table, with_steps};
 use smallvec::SmallVec;
 use thiserror::Error;
 

@@ -13,8 +13,8 @@ mod register;
 mod solve;
 mod sums;
 
-use crate::kernel::{Factors, Stores, Sum};
 use crate::portable;
+use crate::table::{Factors, Stores, Sum};
 pub(crate) use register::Vector;
 use solve::{ByQ, PByQ, QByP, Solve, Sums, Two};
 use sums::{Doubled, Few, Known, Multiplied, source};

@@ -4,7 +4,7 @@
 //! Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use crate::gf256;
-use crate::kernel::{Factors, Stores, Sum, Table};
+use crate::table::{Factors, Stores, Sum, Table};
 use crate::vector::{self, Vector};
 use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::*;

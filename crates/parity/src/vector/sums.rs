@@ -3,7 +3,7 @@
 //! Invariant: a sum does not depend on how the blocks are listed. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use super::register::Vector;
-use crate::kernel::{Step, Sum};
+use crate::table::{Step, Sum};
 
 /// How far ahead of the column a row outside the caches is asked for, in bytes of each block: the next column. Measured from
 /// memory with 8 and with 16 blocks; 512 is a hundredth slower, 1 KiB and more are some hundredths.

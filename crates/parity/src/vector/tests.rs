@@ -3,7 +3,7 @@
 //! Owns: blocks of their exact length. Not here: real registers (`tests/`), wide rows.
 
 use super::*;
-use crate::{gf256, kernel};
+use crate::{gf256, table};
 
 /// Sixteen bytes that need no instruction set.
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ fn for_each_sum(mut check: impl FnMut(usize, Sum<'_>)) {
             let data: [Box<[u8]>; 10] = blocks(at + length);
             for count in 0..=data.len() {
                 let of_row = data[..count].iter().map(|block| &**block).zip([0, 1, 3, 4, 5, 6, 7, 8, 9, 10]);
-                kernel::with_steps(of_row, |steps| {
+                table::with_steps(of_row, |steps| {
                     STORES.into_iter().for_each(|stores| check(length, Sum { steps, at, stores }));
                 });
             }
