@@ -1,6 +1,6 @@
 //! Buffer leases: memory that a device may use until its I/O has completed.
-//! Owns: [`Arena`], unique [`Lease`]s and read-only [`Shared`] pieces of its blocks, lists of them (`pieces`).
-//! Not here: waiting when the arena is full: [`ArenaFull`] is an answer, and the caller waits.
+//! Owns: [`Arena`], unique [`Lease`]s and read-only [`Shared`] pieces of its blocks. Not here: lists of them (`pieces`);
+//! waiting when the arena is full: [`ArenaFull`] is an answer, and the caller waits.
 //! Invariant: every byte of a block is in at most one `Lease`, or in any number of `Shared`, never both. A block
 //! returns to its arena when its last piece is dropped. A device keeps the pieces of its operation until the operation
 //! is done, so a dropped future frees no memory that the device still writes.
@@ -25,7 +25,6 @@
 //!   into the list `returned`, once. A bit in `remote` records that, and the owner must not free the block before it has
 //!   taken the list. The owner takes the list before it leases: one load while the list is empty.
 
-use crate::ReadPieces;
 use crate::sync::{AtomicU32, Cell, this_thread};
 use std::alloc;
 use std::ops::{Deref, DerefMut};
@@ -315,19 +314,14 @@ impl Arena {
         unsafe { self.0.as_ref() }
     }
 
-    /// Leases `bytes` bytes of undefined content, in as few pieces as the block sizes allow. Panics on zero bytes.
-    pub fn take(&self, bytes: usize) -> Result<ReadPieces, ArenaFull> {
-        assert!(bytes > 0);
+    /// Leases the first piece of a request of `bytes` bytes: all of it, or as much as one block has. `None` if no block is
+    /// free.
+    pub(crate) fn take_piece(&self, bytes: usize) -> Option<Lease> {
         let inner = self.inner();
         inner.take_returned();
-        let mut pieces = ReadPieces::new();
-        while pieces.bytes() < bytes {
-            let left = bytes - pieces.bytes();
-            let class = usize::from(left > SMALL_REQUEST_BYTES_MAX);
-            let block = inner.pop(class).or_else(|| inner.pop(1 - class)).ok_or(ArenaFull { bytes })?;
-            pieces.push(self.lease(block, left.min(CLASS_BYTES[inner.block_class(block)])));
-        }
-        Ok(pieces)
+        let class = usize::from(bytes > SMALL_REQUEST_BYTES_MAX);
+        let block = inner.pop(class).or_else(|| inner.pop(1 - class))?;
+        Some(self.lease(block, bytes.min(CLASS_BYTES[inner.block_class(block)])))
     }
 
     /// Leases `bytes` bytes of undefined content in one piece. Panics on zero bytes and above [`LARGE_BLOCK_BYTES`].
@@ -348,13 +342,6 @@ impl Arena {
         let before = block.local.replace(1);
         assert_eq!(before, 0, "a free block has no pieces");
         Lease(RawPiece { block: NonNull::from(block), offset: 0, length: length as u32 })
-    }
-
-    /// Leases `bytes` zero bytes.
-    pub fn take_zeroed(&self, bytes: usize) -> Result<ReadPieces, ArenaFull> {
-        let mut pieces = self.take(bytes)?;
-        pieces.fill(0);
-        Ok(pieces)
     }
 
     /// How many pieces of [`LARGE_BLOCK_BYTES`] it can lease at the same time.

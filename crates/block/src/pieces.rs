@@ -2,7 +2,7 @@
 //! Owns: [`Pieces`], [`Cutter`]; cutting, joining and copying across piece boundaries. Not here: the memory (`buffer`).
 //! Invariant: no piece is empty, and pieces that are adjacent in memory are joined.
 
-use crate::buffer::{Lease, Piece, Shared};
+use crate::buffer::{Arena, ArenaFull, Lease, Piece, Shared};
 use crate::{SECTOR_BYTES, Sectors};
 use smallvec::SmallVec;
 
@@ -233,6 +233,25 @@ impl ReadPieces {
             last => list.extend(self.list.into_iter().chain(last).map(Lease::freeze)),
         }
         Pieces { bytes: self.bytes, list }
+    }
+}
+
+impl Arena {
+    /// Leases `bytes` bytes of undefined content, in as few pieces as the block sizes allow. Panics on zero bytes.
+    pub fn take(&self, bytes: usize) -> Result<ReadPieces, ArenaFull> {
+        assert!(bytes > 0);
+        let mut pieces = ReadPieces::new();
+        while pieces.bytes() < bytes {
+            pieces.push(self.take_piece(bytes - pieces.bytes()).ok_or(ArenaFull { bytes })?);
+        }
+        Ok(pieces)
+    }
+
+    /// Leases `bytes` zero bytes.
+    pub fn take_zeroed(&self, bytes: usize) -> Result<ReadPieces, ArenaFull> {
+        let mut pieces = self.take(bytes)?;
+        pieces.fill(0);
+        Ok(pieces)
     }
 }
 

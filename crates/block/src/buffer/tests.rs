@@ -2,6 +2,7 @@
 //! Owns: tests with one and with two threads. Not here: every order of a few events (host's `tests/loom`).
 
 use super::*;
+use crate::ReadPieces;
 
 #[test]
 fn blocks_come_back_when_the_last_piece_is_dropped() {
