@@ -2,8 +2,8 @@
 //! Owns: [`ArraySetup`], [`build`], the sizes of the host's arenas for the engine's rows. Not here: starting and stopping
 //! (`run`). Invariant: nothing is read or written.
 
-use crate::member::{ArrayMember, InnerArray};
-use crate::world::{ArrayIndex, ArrayMail, HostArray, HostWorld};
+use crate::member::{ArrayMember, HostArray, HostWorld, InnerArray};
+use crate::world::{ArrayIndex, ArrayMail};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::{Array, Config, StartPlan};

@@ -16,6 +16,6 @@ mod run;
 mod world;
 
 pub use build::{ArraySetup, Members, SPIN, build, options_for};
-pub use member::{ArrayMember, InnerArray};
+pub use member::{ArrayMember, HostArray, HostWorld, InnerArray};
 pub use run::{OnShard, Setup, Stop, run, start_and_wait};
-pub use world::{ArrayIndex, ArrayMail, HostArray, HostWorld};
+pub use world::{ArrayIndex, ArrayMail, ShardWorld};

@@ -1,17 +1,24 @@
 //! A member of an array: a device of the host, or another array of this process.
-//! Owns: [`ArrayMember`], which implements `Device`. Not here: the implementation of either kind, which array is whose
-//! member (`build`). Invariant: a request to a member array runs to its end even if its future is dropped: after a
-//! write that is dropped half way, no superblock would record which members have it.
+//! Owns: [`ArrayMember`], which implements `Device`; the array that has such members. Not here: the implementation of
+//! either kind, which array is whose member (`build`).
+//! Invariant: a request to a member array runs to its end even if its future is dropped: after a write that is dropped
+//! half way, no superblock would record which members have it.
 
-use crate::world::{HostArray, HostWorld};
+use crate::world::ShardWorld;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::oneshot;
 use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, WritePieces};
-use uraid_engine::World;
+use uraid_engine::{Array, World};
 use uraid_host::{BadSectors, Member, Trace};
+
+/// One shard of the host as the world of one array.
+pub type HostWorld = ShardWorld<ArrayMember>;
+
+/// The engine's array on the host's machine.
+pub type HostArray = Array<HostWorld>;
 
 /// A member as one shard drives it.
 pub enum ArrayMember {

@@ -6,7 +6,8 @@
 
 use crate::barrier::Barrier;
 use crate::build::{ArraySetup, build_traced};
-use crate::world::{ArrayIndex, ArrayMail, HostArray};
+use crate::member::HostArray;
+use crate::world::{ArrayIndex, ArrayMail};
 use std::rc::Rc;
 use std::sync::Arc;
 use uraid_engine::{PassError, Progress, StartError};

@@ -1,19 +1,16 @@
 //! The host's shard as the engine's world: implements `engine::World`.
-//! Owns: [`HostWorld`], the engine's mail between shards of one process ([`ArrayMail`]). Not here: the implementation of
-//! either side, other messages of a process.
+//! Owns: [`ShardWorld`], the engine's mail between shards of one process ([`ArrayMail`]). Not here: the implementation of
+//! either side, the members, which are a parameter (`member`), other messages of a process.
 //! Invariant: the engine's mail arrives once and in order, because the host's mailbox keeps the order. No array waits
 //! for buffers that another one holds, because each has its own.
 
-use crate::member::ArrayMember;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Arena, ShardIndex, Tick};
-use uraid_engine::{Array, Mail, Pool, World};
+use uraid_block::{Arena, Device, ShardIndex, Tick};
+use uraid_engine::{Mail, Pool, World};
 use uraid_host::{Local, Options, Shard};
-
-/// The engine's array on the host's machine.
-pub type HostArray = Array<HostWorld>;
 
 /// The index of an array in the process: member arrays come before those made of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -24,26 +21,33 @@ pub struct ArrayIndex(pub usize);
 pub struct ArrayMail {
     /// Of which array.
     pub array: ArrayIndex,
-    /// For [`Array::deliver`].
+    /// For [`uraid_engine::Array::deliver`].
     pub mail: Mail,
 }
 
 /// The engine's pools are host's first arenas, by their index.
 const POOLS: usize = Pool::COUNT;
 
-/// One shard of the host as the world of one array.
-#[derive(Clone)]
-pub struct HostWorld {
+/// One shard of the host as the world of one array, with members of type `D`. Clones are handles of the same one.
+pub struct ShardWorld<D> {
     local: Local,
     /// The type of the process's messages is erased here, so that the engine is compiled once for all of them.
     post: Rc<dyn Fn(ShardIndex, Mail)>,
     arenas: Rc<[Arena; POOLS]>,
+    members: PhantomData<fn() -> D>,
 }
 
-impl HostWorld {
+impl<D> Clone for ShardWorld<D> {
+    fn clone(&self) -> ShardWorld<D> {
+        let ShardWorld { local, post, arenas, members } = self;
+        ShardWorld { local: local.clone(), post: post.clone(), arenas: arenas.clone(), members: *members }
+    }
+}
+
+impl<D> ShardWorld<D> {
     /// The world of one array. The first array uses the shard's own arenas, later ones get separate arenas of the same
     /// size: an array that waits for its member array must not hold the buffers which that one needs.
-    pub(crate) fn new<M>(shard: &Shard<M>, array: ArrayIndex, options: &Options) -> HostWorld
+    pub(crate) fn new<M>(shard: &Shard<M>, array: ArrayIndex, options: &Options) -> ShardWorld<D>
     where
         M: From<ArrayMail> + Send + 'static,
     {
@@ -52,16 +56,17 @@ impl HostWorld {
             ArrayIndex(_) => Arena::new(options.arenas[pool].small, options.arenas[pool].large),
         };
         let of = shard.clone();
-        HostWorld {
+        ShardWorld {
             local: (**shard).clone(),
             post: Rc::new(move |to, mail| of.post(to, ArrayMail { array, mail }.into())),
             arenas: Rc::new(std::array::from_fn(arena)),
+            members: PhantomData,
         }
     }
 }
 
-impl World for HostWorld {
-    type Member = ArrayMember;
+impl<D: Device + 'static> World for ShardWorld<D> {
+    type Member = D;
 
     fn now(&self) -> Tick {
         self.local.now()
