@@ -11,6 +11,7 @@ mod mail;
 pub mod member;
 mod memory;
 pub mod net;
+mod options;
 mod panic_hook;
 mod privileges;
 mod processors;
@@ -27,7 +28,9 @@ pub use member::{
 };
 pub use memory::{NoMemory, ensure_memory};
 pub use net::{Listener, NetError, Peer, Stream};
+pub use options::{ARENAS, ArenaBlocks, CLIENT_ARENA, LeftBehind, Options, RingChoice};
 pub use privileges::{PrivilegeError, drop_privileges, keep_locked_memory};
 pub use processors::{pin, processors_allowed};
 pub use ring::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
-pub use shard::{ARENAS, ArenaBlocks, CLIENT_ARENA, LeftBehind, Local, Options, RingChoice, Shard, Signal, run};
+pub use shard::{Local, Shard, run};
+pub use signals::Signal;

@@ -1,13 +1,23 @@
 //! SIGTERM, SIGINT and SIGHUP as events of a shard.
-//! Owns: the handlers, which only count and ring an eventfd. Not here: what to do about a signal.
+//! Owns: [`Signal`], the handlers, which only count and ring an eventfd. Not here: what to do about a signal.
 //! Invariant: until a task listens, the signals keep their default action. A SIGHUP that the process was started to
 //! ignore, as by nohup, stays ignored.
 
-use crate::Signal;
 use crate::sys::{self, Errno};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// The signal that asked the process to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// SIGINT.
+    Interrupt,
+    /// SIGTERM.
+    Terminate,
+    /// SIGHUP: the terminal, or the ssh session, has gone.
+    HangUp,
+}
 
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static ARRIVED: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];

@@ -3,11 +3,13 @@
 //! Invariant: nothing reaches past the member's end, nothing is written to a member claimed for reading.
 
 use super::allocation;
-use super::claim::{Access, Backing, Claim, ClaimHolder, FlushHolder};
+use super::claim::{Backing, Claim, ClaimHolder, FlushHolder};
+use super::cost::Completion;
 use super::device_error;
+use super::error::Access;
 use super::file::{FileIo, Way};
 use super::memory::Memory;
-use super::trial::{Completion, TrialMember};
+use super::trial::TrialMember;
 use super::turns::Turns;
 use crate::ring::{Buffers, Driver, Kind, Lane, Limits, Trace, TracedKind};
 use crate::sys;

@@ -2,9 +2,10 @@
 //! Owns: the question, and who answers it: locks, the kernel, /proc/locks. Not here: claims (`open`, `locks`).
 //! Invariant: nothing stays locked or claimed. The answer is about this moment only.
 
-use super::claim::{Access, Identity};
+use super::error::Access;
 use super::locks;
 use super::origin::Origin;
+use super::registration::Identity;
 use super::target::{Target, Window};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -86,7 +87,7 @@ fn only_process(locks: &str, of: Identity) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::claim::Claimed;
+    use super::super::claimed::Claimed;
     use super::*;
     use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 //! Locks that exclude conflicting claims, also between processes.
-//! Owns: which locks a claim takes. Not here: the list of claims of this process (`claim`).
+//! Owns: which locks a claim takes. Not here: the list of claims of this process (`registration`).
 //! Invariant: of two claims that share a byte and of which one may write, at most one gets its locks.
 //!
 //! ```text
@@ -12,8 +12,7 @@
 //! The flock keeps whole members apart, even on file systems without byte locks. The byte locks keep windows apart, and
 //! keep writers of a window and readers of the whole apart.
 
-use super::claim::{Access, OpenError};
-use super::open::{failed, failed_with};
+use super::error::{Access, OpenError, failed, failed_with};
 use super::target::Window;
 use crate::sys::{self, Errno};
 use std::fs::{File, TryLockError};

@@ -8,7 +8,10 @@
 
 mod allocation;
 mod claim;
+mod claimed;
+mod cost;
 mod device;
+mod error;
 #[cfg(test)]
 mod fake_ring;
 mod file;
@@ -18,16 +21,19 @@ mod memory;
 mod open;
 mod origin;
 mod path;
+mod registration;
 mod retry;
 mod target;
 mod trial;
 mod turns;
 mod watch;
 
-pub use claim::{Access, Claimed, Identity, Medium, OpenError};
+pub use claimed::{Claimed, Medium};
 pub use device::Member;
+pub use error::{Access, OpenError};
 pub use in_use::{Holder, holder};
 pub use path::PathState;
+pub use registration::Identity;
 pub use target::{BadSectors, Target, Window};
 
 use uraid_block::{ErrorKind, IoError};
@@ -47,4 +53,10 @@ pub(crate) fn device_error(os: i32) -> IoError {
         _ => ErrorKind::Media,
     };
     IoError { kind, os }
+}
+
+impl From<crate::sys::Errno> for IoError {
+    fn from(crate::sys::Errno(os): crate::sys::Errno) -> IoError {
+        device_error(os)
+    }
 }

@@ -2,12 +2,14 @@
 //! Owns: names, the place of a window, geometry of files and block devices. Not here: locks (`locks`), I/O.
 //! Invariant: a member that is returned is locked and listed. A failure leaves nothing behind.
 
-use super::claim::{Access, Backing, Claim, Identity, OpenError, Registration};
+use super::claim::{Backing, Claim};
+use super::cost::Completion;
+use super::error::{Access, OpenError, failed, failed_with};
 use super::locks;
 use super::memory::Memory;
 use super::origin::{Origin, identity};
-use super::target::{BadSectors, Target, Window};
-use super::trial::Completion;
+use super::registration::{Identity, Registration};
+use super::target::{BadSectors, Target, Window, parse_size};
 use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
 use crate::sys::{self, DirectAlignment, Errno};
@@ -95,37 +97,6 @@ fn finish(
         reopened: Mutex::default(),
         registration,
     })
-}
-
-pub(super) fn failed(path: &Path, call: &'static str, error: &std::io::Error) -> OpenError {
-    failed_with(path, call, Errno(error.raw_os_error().unwrap_or(libc::EINVAL)))
-}
-
-pub(super) fn failed_with(path: &Path, call: &'static str, Errno(os): Errno) -> OpenError {
-    let path = path.to_owned();
-    match os {
-        libc::ENOENT | libc::ENOTDIR => OpenError::NotFound { path },
-        libc::EACCES | libc::EPERM | libc::EROFS => OpenError::Permission { path, os },
-        libc::EBUSY | libc::ETXTBSY => OpenError::InUse { path },
-        libc::EISDIR => OpenError::IsDirectory { path },
-        _ => OpenError::Os { path, call, os },
-    }
-}
-
-/// Whole sectors of `64M`, `2T`, `4096`. `None` for anything else, and above 8 EiB.
-pub(super) fn parse_size(text: &str) -> Option<Sectors> {
-    let (digits, shift) = match text.char_indices().last()? {
-        (at, 'K' | 'k') => (&text[..at], 10),
-        (at, 'M' | 'm') => (&text[..at], 20),
-        (at, 'G' | 'g') => (&text[..at], 30),
-        (at, 'T' | 't') => (&text[..at], 40),
-        _ => (text, 0),
-    };
-    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    (bytes < 1 << 63).then_some(Sectors::from_bytes_floor(bytes))
 }
 
 /// `SIZE`, `SIZE,COST` or `SIZE,completion=deferred`.

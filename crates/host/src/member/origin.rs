@@ -3,8 +3,9 @@
 //! which locks exist (`locks`).
 //! Invariant: two names of one byte lead to one identity and one place, as far as sysfs and the loop driver report it.
 
-use super::claim::{Access, Identity, OpenError};
+use super::error::{Access, OpenError};
 use super::locks;
+use super::registration::Identity;
 use super::target::Window;
 use crate::sys::{self, LoopFile};
 use std::fs::{File, Metadata, OpenOptions};

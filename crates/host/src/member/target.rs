@@ -113,6 +113,22 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
+/// Whole sectors of `64M`, `2T`, `4096`. `None` for anything else, and above 8 EiB.
+pub(super) fn parse_size(text: &str) -> Option<Sectors> {
+    let (digits, shift) = match text.char_indices().last()? {
+        (at, 'K' | 'k') => (&text[..at], 10),
+        (at, 'M' | 'm') => (&text[..at], 20),
+        (at, 'G' | 'g') => (&text[..at], 30),
+        (at, 'T' | 't') => (&text[..at], 40),
+        _ => (text, 0),
+    };
+    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes < 1 << 63).then_some(Sectors::from_bytes_floor(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
