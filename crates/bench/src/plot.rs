@@ -2,6 +2,8 @@
 //! Owns: the SVG: ratios with their intervals, latencies, whatever else was measured. Not here: figures (`table`).
 //! Invariant: every row is shown with its work and its number. The text is well-formed XML for any member names, and
 //! refers to nothing outside of itself.
+//! No crate for SVG: four shapes are written here, and most of the file decides where they go. `svg` would save the
+//! shapes and not the escaping (characters that XML forbids); `plotters` needs 50 crates and has no such chart.
 //!
 //! ```text
 //!   raid6-read

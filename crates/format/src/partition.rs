@@ -4,6 +4,9 @@
 //! Invariant: any bytes give a result after a bounded number of small reads, and its size in memory is bounded. A
 //! partition may still lie outside the disk: the caller that opens it must check that.
 //! Spec: UEFI Specification 2.10, section 5 (GPT Disk Layout); the MBR as Linux reads it.
+//! No crate for tables: of those that read a GPT, `gptman` reserves memory for as many entries as the disk claims (up to
+//! 4 billion), and `gpt` asserts that an entry has 128 bytes. Neither knows an MBR's logical partitions, nor what Linux
+//! does if both tables are there.
 
 use crate::crc32::ETHERNET;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
