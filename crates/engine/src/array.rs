@@ -21,7 +21,7 @@ use crate::read::Reader;
 use crate::recorded::Recorded;
 use crate::row::Rows;
 use crate::row_io::RowIo;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::shared::{Counters, Parts, Shared};
 use crate::view::{Gate, SlotMap, View};
 use crate::world::World;
@@ -290,7 +290,7 @@ impl<W: World> Device for Array<W> {
             return Ok(());
         }
         let _permit = self.shared.admit_write(range).await?;
-        let fua = if sabotage::is(Sabotage::SkipFua) { Fua::No } else { fua };
+        let fua = sabotage::fua(fua);
         let outcome = match &self.writer {
             Writer::Copies(mirror) => mirror.write(range, from, fua).await,
             Writer::Parity(rows) => rows.write(range, from, fua).await,
@@ -301,9 +301,7 @@ impl<W: World> Device for Array<W> {
 
     async fn flush(&self) -> Result<(), IoError> {
         let _inside = self.shared.admit_read().await?;
-        if sabotage::is(Sabotage::SkipFlush) {
-            return Ok(());
-        }
+        sabotage::answer_instead!(SkipFlush, Ok(()));
         let outcome = match &self.lifecycle {
             Some(lifecycle) => lifecycle.flusher.flush_round().await,
             None => self.shared.flush_members().await,
@@ -357,7 +355,7 @@ fn geometry_of<W: World>(layout: &Layout, slots: &SlotMap, members: &[W::Member]
     let active = || slots.members().map(|member| members[member.index].geometry());
     let can_discard = !layout.level().is_parity() && active().all(|member| !member.discard_granularity.is_zero());
     Geometry {
-        size: layout.array_size() + if sabotage::is(Sabotage::SizePastEnd) { layout.chunk() } else { Sectors::ZERO },
+        size: layout.array_size() + sabotage::past_end(layout),
         logical_block: Sectors(1),
         physical_block: active().map(|member| member.physical_block).max().unwrap_or(Sectors(1)),
         chunk: layout.chunk(),

@@ -3,11 +3,10 @@
 //! Invariant: a write that a member missed is answered only after the superblocks of the others say so.
 
 use crate::World;
-use crate::buffers;
 use crate::failure::{Failure, RequestKind};
 use crate::mark::{self, Mark};
 use crate::recorded::Recorded;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::View;
@@ -16,7 +15,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use uraid_block::local::{join_each, join_pair};
 use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, Slot, WritePieces};
-use uraid_layout::{CopyLayout, Layout, Level, Plan, Run};
+use uraid_layout::{CopyLayout, Plan, Run};
 
 /// Writes of an array without parity, on one shard.
 pub(crate) struct Mirror<W: World> {
@@ -82,20 +81,16 @@ impl<W: World> Mirror<W> {
         }
     }
 
-    /// Where to write a range that is one piece on each of its members.
     /// Adds the places of a range to an empty list if it is one piece on each of its members.
     #[inline]
     fn plan_one_piece(&self, range: ArrayRange, places: &mut Places) -> Option<OnePiece> {
-        if sabotage::is_of_mirror_writes() {
-            return None;
-        }
         assert!(places.is_empty());
         self.shared.with_view(|view| {
             let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
                 let member = view.member(slot);
                 places.push(PlaceToWrite { slot, index: member.index, range: member.range(at, range.length) });
             });
-            is_one_piece.then(|| OnePiece { recorded: Recorded::by(view) })
+            (is_one_piece && !sabotage::is_of_mirror_writes()).then(|| OnePiece { recorded: Recorded::by(view) })
         })
     }
 
@@ -141,32 +136,16 @@ impl<W: World> Mirror<W> {
             return Err(ErrorKind::TooManyLost.into());
         }
         assert!(!plan.runs.is_empty(), "a write that is not empty has runs");
-        if sabotage::is(Sabotage::AnswerEarly) {
-            return self.shared.settle(&view, &[]).await;
-        }
+        sabotage::answer_instead!(AnswerEarly, self.shared.settle(&view, &[]).await);
+        sabotage::answer_instead!(NeverAnswer, std::future::pending().await);
         let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let at = self.shared.on_device(run.slot, run.at);
-            if sabotage::is(Sabotage::Overreach) && run.at.0 > 0 {
-                let before = uraid_block::Sector(at.0 - 1);
-                let write = self.shared.member(run.slot).write(before, from.slice(0, uraid_block::SECTOR_BYTES), fua);
-                let _ = Box::pin(write).await;
-            }
-            if sabotage::is(Sabotage::BufferChanges) && run.slot != plan.runs[0].slot {
-                let mut scribbled = buffers::take(&self.shared.world, crate::Pool::Request, run.length).await;
-                scribbled.fill(0x17);
-                return (run, Box::pin(self.shared.member(run.slot).write(at, scribbled.freeze(), fua)).await);
-            }
-            let is_together = sabotage::is(Sabotage::CopiesTogether) && self.shared.layout.level() == Level::Raid10;
-            let slot = if is_together { plan.runs[0].slot } else { run.slot };
-            let (member, of_member) = self.shared.run_on_device(slot, run.at, run.length);
+            sabotage::write_run_instead!(&self.shared, plan.runs[0].slot, run, gather(&plan, run, from), fua);
+            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
             let begun = member.begin();
             let outcome = member.uncounted().write(of_member.start, gather(&plan, run, from), fua).await;
             member.end(&begun, RequestKind::Write, of_member, outcome.err());
             (run, outcome)
         }));
-        if sabotage::is(Sabotage::NeverAnswer) {
-            std::future::pending::<()>().await;
-        }
         self.settle_runs(&view, range, outcomes.await).await
     }
 
@@ -188,13 +167,7 @@ impl<W: World> Mirror<W> {
     /// it stays; one that is gone is failed.
     pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.shared.view();
-        let plan = if sabotage::is(Sabotage::Raid0DiscardOtherZones)
-            && let Layout::Copies(other) = sabotage::other_zones(&self.shared.layout)
-        {
-            other.plan_discard(range, &view.writable())
-        } else {
-            self.layout.plan_discard(range, &view.writable())
-        };
+        let plan = sabotage::zones_to_discard(&self.layout).plan_discard(range, &view.writable());
         let outcomes = join_each(plan.runs.iter().map(async |run| {
             let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
             (run, member.discard(of_member).await)

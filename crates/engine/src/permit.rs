@@ -16,7 +16,7 @@
 
 use crate::mail::{Call, Mail, Message, STEWARD};
 use crate::range_lock::LockId;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::shared::Shared;
 use crate::view::{Admission, Epoch, Gate, Wish};
 use crate::world::World;
@@ -144,7 +144,7 @@ impl<W: World> Shared<W> {
     /// Levels with one copy need no order. Rows of parity levels are locked by their owner.
     fn locks_copies(&self) -> bool {
         match self.layout.level() {
-            Level::Raid1 | Level::Raid10 => !sabotage::is(Sabotage::SkipHold),
+            Level::Raid1 | Level::Raid10 => sabotage::takes_turns(),
             Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => false,
         }
     }

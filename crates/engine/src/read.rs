@@ -7,7 +7,7 @@ use crate::buffers;
 use crate::failure::{Failure, ReadError, RequestKind};
 use crate::mark::{self, Mark};
 use crate::row::Rows;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::{Copies, SlotMember, View};
@@ -112,9 +112,7 @@ impl<W: World> Reader<W> {
             Ok(OnePlace { slot, .. }) => Box::pin(self.read_beside(range, into, slot)).await,
             Err(choice) => Box::pin(self.read_pieces(range, into, choice)).await,
         };
-        if sabotage::is(Sabotage::Leak) {
-            std::mem::forget(self.shared.world.arena(Pool::Request).take(1));
-        }
+        sabotage::leak(self.shared.world.arena(Pool::Request));
         self.shared.count(|counters| counters.reads += 1);
         outcome
     }
@@ -122,25 +120,17 @@ impl<W: World> Reader<W> {
     #[inline]
     pub(crate) fn one_place(&self, range: ArrayRange) -> Result<OnePlace, CopyChoice> {
         self.shared.with_view(|view| {
-            let usable = self.readable(view);
+            let usable = sabotage::readable(view.readable(), self.shared.layout.slots(), |slot| view.has_member(slot));
             let choice = self.copy_choice(view, range, &usable);
             let (slot, at) = self.shared.layout.place_to_read(range, &usable, choice).ok_or(choice)?;
             Ok(OnePlace { slot, at, member: view.member(slot) })
         })
     }
 
-    #[inline]
-    fn readable(&self, view: &View) -> SlotSet {
-        if sabotage::is(Sabotage::StaleRead) {
-            return (0..self.shared.layout.slots()).map(Slot).filter(|slot| view.has_member(*slot)).collect();
-        }
-        view.readable()
-    }
-
     /// Which copy to read: the best placed if all are equal, else the one that a resync copies from.
     #[inline]
     pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange, usable: &SlotSet) -> CopyChoice {
-        let is_canonical = view.copies == Copies::Canonical && !sabotage::is(Sabotage::NonCanonicalRead);
+        let is_canonical = sabotage::keeps_to_canonical(view.copies == Copies::Canonical);
         if is_canonical || self.shared.layout.copies_count() == 1 || range.length.is_zero() {
             return CopyChoice::First;
         }
@@ -156,11 +146,8 @@ impl<W: World> Reader<W> {
         }
         self.refuse_other_version(range, failed.failure())?;
         self.shared.note_read_failure(failed.failure()).await?;
-        let mut into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
-        if sabotage::is(Sabotage::ZeroesForError) {
-            into.fill(0);
-            return Ok(into);
-        }
+        let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
+        sabotage::answer_instead!(ZeroesForError, Ok(sabotage::zeroes(into)));
         let tried = Tried { avoid: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
         self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, vec![failed]).await
     }

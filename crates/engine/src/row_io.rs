@@ -244,7 +244,7 @@ impl<W: World> RowIo<W> {
         let of_data = interval.new.into_iter().map(|new| (map.data[new.data], new.from));
         let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
-        let of_parity = of_parity.filter(|_| !sabotage::is(Sabotage::SkipParity));
+        let of_parity = sabotage::parity(of_parity);
         let writes: SmallVec<[(Slot, WritePieces); 3]> =
             of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot)).collect();
         let writes = writes.into_iter().map(|(slot, from)| async move {

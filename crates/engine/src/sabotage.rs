@@ -1,8 +1,16 @@
 //! Deliberate mistakes, to prove that the simulator finds them. Compiled in with the feature `sabotage` only.
-//! Owns: [`Sabotage`], `set`. Not here: the checkers that must report them (`sim`).
-//! Invariant: without the feature every question is a constant `false`.
+//! Owns: [`Sabotage`], `set`, what a mistake does in the path of a request; there it is one line, which names what is right.
+//! Not here: the checkers that must report them (`sim`).
+//! Invariant: without the feature every question is a constant `false`, and each of those lines does nothing.
 
-use uraid_layout::{Layout, Level};
+#[cfg(feature = "sabotage")]
+pub(crate) mod run;
+
+use std::borrow::Cow;
+#[cfg(feature = "sabotage")]
+use uraid_block::ReadPieces;
+use uraid_block::{Arena, Fua, Sectors, Slot, SlotSet};
+use uraid_layout::{CopyLayout, Layout, Level};
 
 /// A mistake the engine makes on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,25 +140,6 @@ const _: () = {
     }
 };
 
-/// raid0's zones by the other layout. Other levels are unchanged.
-pub(crate) fn other_zones(layout: &Layout) -> Layout {
-    let mut spec = layout.spec().clone();
-    if spec.level == Level::Raid0 {
-        spec.layout = 3 - spec.layout;
-    }
-    let other = Layout::new(&spec).expect("raid0 has both layouts");
-    assert_eq!(other.slots(), layout.slots());
-    other
-}
-
-/// Whether the chosen mistake is made where a write goes to its copies by a plan: such a write must not take the short
-/// way.
-#[inline(always)]
-pub(crate) fn is_of_mirror_writes() -> bool {
-    use Sabotage::{AnswerEarly, BufferChanges, CopiesTogether, NeverAnswer, Overreach};
-    [AnswerEarly, BufferChanges, CopiesTogether, NeverAnswer, Overreach].into_iter().any(is)
-}
-
 #[cfg(feature = "sabotage")]
 mod active {
     use super::Sabotage;
@@ -179,4 +168,139 @@ pub use active::set;
 #[inline(always)]
 pub(crate) const fn is(_: Sabotage) -> bool {
     false
+}
+
+/// Answers the caller's request with this, from where it stands, if the engine makes the mistake.
+#[cfg(feature = "sabotage")]
+macro_rules! answer_instead {
+    ($mistake:ident, $answer:expr) => {
+        if $crate::sabotage::is($crate::sabotage::Sabotage::$mistake) {
+            return $answer;
+        }
+    };
+}
+
+#[cfg(not(feature = "sabotage"))]
+macro_rules! answer_instead {
+    ($mistake:ident, $answer:expr) => {};
+}
+
+/// Writes one run of a mirror's write in a wrong way, and ends the caller with that, if the engine makes such a mistake:
+/// `write_run_instead!(shared, slot of the first run, run, its bytes, fua)`.
+#[cfg(feature = "sabotage")]
+macro_rules! write_run_instead {
+    ($shared:expr, $first:expr, $run:ident, $from:expr, $fua:expr) => {
+        if $crate::sabotage::is_of_runs() {
+            return ($run, $crate::sabotage::run::write($shared, $first, $run, $from, $fua).await);
+        }
+    };
+}
+
+#[cfg(not(feature = "sabotage"))]
+macro_rules! write_run_instead {
+    ($shared:expr, $first:expr, $run:ident, $from:expr, $fua:expr) => {};
+}
+
+pub(crate) use {answer_instead, write_run_instead};
+
+/// raid0's zones by the other layout. Other levels are unchanged.
+pub(crate) fn other_zones(layout: &Layout) -> Layout {
+    let mut spec = layout.spec().clone();
+    if spec.level == Level::Raid0 {
+        spec.layout = 3 - spec.layout;
+    }
+    let other = Layout::new(&spec).expect("raid0 has both layouts");
+    assert_eq!(other.slots(), layout.slots());
+    other
+}
+
+/// The layout by which a discard is planned.
+#[inline(always)]
+pub(crate) fn zones_to_discard(layout: &CopyLayout) -> Cow<'_, CopyLayout> {
+    if is(Sabotage::Raid0DiscardOtherZones)
+        && let Layout::Copies(other) = other_zones(&Layout::Copies(layout.clone()))
+    {
+        return Cow::Owned(other);
+    }
+    Cow::Borrowed(layout)
+}
+
+/// Whether the chosen mistake is made where a write goes to its copies by a plan: such a write must not take the short
+/// way.
+#[inline(always)]
+pub(crate) fn is_of_mirror_writes() -> bool {
+    use Sabotage::{AnswerEarly, BufferChanges, CopiesTogether, NeverAnswer, Overreach};
+    [AnswerEarly, BufferChanges, CopiesTogether, NeverAnswer, Overreach].into_iter().any(is)
+}
+
+/// Whether it is made in each run of that plan.
+#[inline(always)]
+#[cfg(feature = "sabotage")]
+pub(crate) fn is_of_runs() -> bool {
+    use Sabotage::{BufferChanges, CopiesTogether, Overreach};
+    [BufferChanges, CopiesTogether, Overreach].into_iter().any(is)
+}
+
+/// Whether a write is durable when it is answered.
+#[inline(always)]
+pub(crate) fn fua(asked: Fua) -> Fua {
+    if is(Sabotage::SkipFua) { Fua::No } else { asked }
+}
+
+/// What the array claims to have behind its end.
+#[inline(always)]
+pub(crate) fn past_end(layout: &Layout) -> Sectors {
+    if is(Sabotage::SizePastEnd) { layout.chunk() } else { Sectors::ZERO }
+}
+
+/// Loses a buffer.
+#[inline(always)]
+pub(crate) fn leak(arena: &Arena) {
+    if is(Sabotage::Leak) {
+        std::mem::forget(arena.take(1));
+    }
+}
+
+/// The slots to read from, of an array of `slots`.
+#[inline(always)]
+pub(crate) fn readable(right: SlotSet, slots: u16, has_member: impl Fn(Slot) -> bool) -> SlotSet {
+    if is(Sabotage::StaleRead) { (0..slots).map(Slot).filter(|slot| has_member(*slot)).collect() } else { right }
+}
+
+/// Whether only the canonical copy is read.
+#[inline(always)]
+pub(crate) fn keeps_to_canonical(right: bool) -> bool {
+    right && !is(Sabotage::NonCanonicalRead)
+}
+
+/// The bytes of a read that failed.
+#[cfg(feature = "sabotage")]
+pub(crate) fn zeroes(mut into: ReadPieces) -> ReadPieces {
+    into.fill(0);
+    into
+}
+
+/// Whether overlapping writes of a mirror take turns.
+#[inline(always)]
+pub(crate) fn takes_turns() -> bool {
+    !is(Sabotage::SkipHold)
+}
+
+/// What is looked at before a write to a row although it counts only after it.
+#[inline(always)]
+pub(crate) fn of_old_view<T>(look: impl FnOnce() -> T) -> Option<T> {
+    is(Sabotage::RowFlushByOldView).then(look)
+}
+
+/// The writes of a row's parity.
+#[inline(always)]
+pub(crate) fn parity<T>(right: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    right.filter(|_| !is(Sabotage::SkipParity))
+}
+
+/// The failed members whose requests in flight end now. Some mistakes do harm only if a failed member goes on.
+#[inline(always)]
+pub(crate) fn to_cut_off(failed: SlotSet) -> SlotSet {
+    use Sabotage::{FlushTogether, StaleRead, WaitForDead};
+    if [WaitForDead, FlushTogether, StaleRead].into_iter().any(is) { SlotSet::EMPTY } else { failed }
 }

@@ -13,7 +13,7 @@ use crate::mark::{self, Mark};
 use crate::member_counts::CountedMember;
 use crate::range_lock::RangeLock;
 use crate::recorded::{FailureOutcome, Recorded};
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::torn::Torn;
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Copies, Gate, View};
@@ -170,11 +170,7 @@ impl<W: World> Shared<W> {
         };
         assert!(view.writable().iter().all(keeps), "a slot keeps its member");
         self.view.replace(Rc::new(view));
-        // Some sabotages do harm only if a failed member continues to work.
-        let goes_on = [Sabotage::WaitForDead, Sabotage::FlushTogether, Sabotage::StaleRead];
-        if !goes_on.into_iter().any(sabotage::is) {
-            failed.iter().for_each(|slot| self.member(slot).mark_dead());
-        }
+        sabotage::to_cut_off(failed).iter().for_each(|slot| self.member(slot).mark_dead());
         self.view_changed.notify_all();
     }
 
@@ -218,9 +214,7 @@ impl<W: World> Shared<W> {
         if grave.is_empty() && !failures.is_empty() {
             return answer;
         }
-        if sabotage::is(Sabotage::SkipRecord) {
-            return FailureOutcome::Recorded;
-        }
+        sabotage::answer_instead!(SkipRecord, FailureOutcome::Recorded);
         self.calls.call(STEWARD, Call::Fail(grave)).await.failed()
     }
 
