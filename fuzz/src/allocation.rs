@@ -2,6 +2,8 @@
 //! Owns: the counting allocator, the bound. Not here: the reaction to a violation (`main`, tests).
 //! Invariant: counting allocates nothing itself.
 
+#![allow(unsafe_code, reason = "an allocator")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

@@ -3,6 +3,8 @@
 //! Not here: anything that knows a level, a byte on disk or a syscall.
 //! Invariant: while a device may still write a buffer, it is not freed, reused or visible elsewhere ([`buffer`]).
 
+#![allow(unsafe_code, reason = "buffers: memory that a device writes, and pieces of it on other threads")]
+
 pub mod buffer;
 pub mod device;
 pub mod error;

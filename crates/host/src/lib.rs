@@ -3,6 +3,8 @@
 //! Invariant: a buffer that the kernel may still read or write is held until the completion, even if its future was
 //! dropped.
 
+#![allow(unsafe_code, reason = "system calls, and memory that the kernel writes")]
+
 mod bell;
 mod door;
 mod executor;

@@ -1,5 +1,7 @@
 //! Sockets: all bytes arrive, whatever the sizes; broken connections and occupied sockets are errors.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;

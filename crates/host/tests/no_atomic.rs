@@ -4,6 +4,7 @@
 //! Checked: buffers that are taken, cut, shared and returned; reads of null, of memory and of a file by io_uring, alone
 //! and merged; and all that the shard's loop does meanwhile. The engine above has no atomics at all.
 
+#![allow(unsafe_code, reason = "system calls")]
 #![cfg(target_arch = "x86_64")]
 
 use std::future::{Future, poll_fn};

@@ -1,5 +1,7 @@
 //! Files and memory that are registered with the ring, and systems that refuse that, or io_uring as a whole.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 mod common;
 
 use common::StartLock;

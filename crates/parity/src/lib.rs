@@ -13,6 +13,8 @@
 //! The exponents are distinct, below 255, and in any order: md's layouts permute them, the DDF ones leave holes.
 //! Any length and any alignment is served; slices of one call that differ in length are our bug and panic.
 
+#![allow(unsafe_code, reason = "vector instructions")]
+
 mod kernel;
 mod portable;
 mod recover;

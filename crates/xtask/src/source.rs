@@ -41,7 +41,7 @@ impl Source {
                     continue;
                 }
                 if let Some(last) = self.body_end(index, at) {
-                    found.push(Function { name, first: index + 1, length: last - index + 1 });
+                    found.push(Function { name, length: last - index + 1 });
                 }
             }
         }
@@ -72,9 +72,7 @@ impl Source {
 /// A function with a body.
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// The line of `fn`, from 1.
-    pub(crate) first: usize,
-    /// Lines from that one to its closing brace.
+    /// Lines from `fn` to its closing brace.
     pub(crate) length: usize,
 }
 
@@ -218,7 +216,7 @@ mod tests {
         let source = source("fn a(\n    b: [u8; 4],\n) {\n    let s = \"}\";\n}\ntrait T {\n    fn d(&self);\n}\n");
         let functions = source.functions();
         assert_eq!(functions.len(), 1);
-        assert_eq!((functions[0].name.as_str(), functions[0].first, functions[0].length), ("a", 1, 5));
+        assert_eq!((functions[0].name.as_str(), functions[0].length), ("a", 5));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! allocations compile this file by its path.
 //! Owns: the count. Not here: what may allocate.
 
+#![allow(unsafe_code, reason = "an allocator")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

@@ -12,6 +12,7 @@
 //! except that `sync` and `bell` are replaced: by loom's atomics and locks, and by a bell whose waiters loom can see. loom
 //! treats accesses as acquire and release at most, so code that needs more has a fence.
 
+#![allow(unsafe_code, reason = "the sources of the block crate are compiled into it")]
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "the modules under test are compiled as they are")]
 
 mod arena;

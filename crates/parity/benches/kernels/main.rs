@@ -7,6 +7,8 @@
 //! holds, each row once, ours and theirs in turns. GB/s counts every block of the row once. Time is this thread's on a
 //! processor, so that other programs disturb the caches only.
 
+#![allow(unsafe_code, reason = "ISA-L's functions and its blocks, the clock of a thread")]
+
 mod isal;
 mod works;
 

@@ -12,6 +12,7 @@
 //! `URAID_SHUTTLE_SCHEDULES`: how many per scenario. `URAID_SHUTTLE_SEED`: other schedules. `URAID_SHUTTLE_REPLAY`: a
 //! file with a schedule as printed, for the one scenario that the words choose.
 
+#![allow(unsafe_code, reason = "the host's sources are compiled into it")]
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "the host's files are compiled as they are")]
 
 mod bell;

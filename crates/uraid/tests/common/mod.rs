@@ -2,6 +2,7 @@
 //! Owns: scratch folders, member files, running the binary, a small NBD client. Not here: any test.
 //! Invariant: no process, mount or file outlives its test; nothing of the project's own code is used.
 
+#![allow(unsafe_code, reason = "it resets signals of a child before that runs the binary")]
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it, and no other target uses it")]
 
 pub mod golden;
