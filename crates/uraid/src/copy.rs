@@ -15,8 +15,8 @@ mod writer;
 use crate::assembly::NamedError;
 use crate::cli::{CopyArgs, chunk_size, layout_number};
 use crate::one_shot;
+use crate::opening::{self, ServeError, Timeouts};
 use crate::progress::ProgressLine;
-use crate::serve::{self, ServeError, Timeouts};
 use crate::stack::{Assembled, Stack, StackError};
 use crate::{member_name, nested, warn};
 use assume::{AssumeError, Geometry};
@@ -143,7 +143,7 @@ fn assemble(args: &CopyArgs) -> Result<Source, CopyError> {
     let timeouts = Timeouts::begin();
     let mut arrays = Vec::new();
     for members in args.groups() {
-        let mut opened = serve::open(&members, Access::ReadOnly, &timeouts)?;
+        let mut opened = opening::open(&members, Access::ReadOnly, &timeouts)?;
         incomplete::complete(&mut opened, &options, args.size);
         if !args.has_member_arrays()
             && let Some(outcome) = assemble_half_reshaped(&opened.candidates, &options)

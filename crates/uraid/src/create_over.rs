@@ -4,11 +4,11 @@
 //! Invariant: nothing is written before all is checked; each array is stopped again, as clean as it was.
 
 use crate::cli::CreateArgs;
+use crate::create::refusal::{self, Refusal};
 use crate::create::steps::{Step, What, steps};
-use crate::create::{self, Refusal};
 use crate::nested::read;
 use crate::one_shot;
-use crate::serve::{self, Timeouts};
+use crate::opening::{self, Timeouts};
 use crate::stack::Stack;
 use std::rc::Rc;
 use uraid_arrays::HostArray;
@@ -24,9 +24,9 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
     let is_missing = |members: &[String]| matches!(members, [only] if only == "missing");
     let present: Vec<Vec<String>> = args.arrays.0.iter().filter(|members| !is_missing(members)).cloned().collect();
     let permission = AssembleOptions::default();
-    let arrays = serve::assemble_all(&present, &permission, &Timeouts::begin()).map_err(Box::new)?;
+    let arrays = opening::assemble_all(&present, &permission, &Timeouts::begin()).map_err(Box::new)?;
     let mut stack = Stack::new(arrays, false);
-    stack.tell_apart().map_err(|uuid| Box::new(serve::ServeError::SameArray { uuid }))?;
+    stack.tell_apart().map_err(|uuid| Box::new(opening::ServeError::SameArray { uuid }))?;
     let mut arrays = stack.arrays.iter();
     let mut listed = Vec::new();
     let mut names = Vec::new();
@@ -41,14 +41,14 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
         names.push(name.to_owned());
         listed.push(member);
     }
-    let creation = uraid_format::create::create(options, &listed).map_err(|error| create::with_name(error, &names))?;
+    let creation = uraid_format::create::create(options, &listed).map_err(|error| refusal::with_name(error, &names))?;
     let names: Vec<String> = stack.arrays.iter().map(|array| array.name.clone()).collect();
     let marks = marks_of(&stack, &names)?;
-    create::check_unoccupied(&names, &marks, args.may_overwrite())?;
+    refusal::check_unoccupied(&names, &marks, args.may_overwrite())?;
     let superblocks: Vec<&Superblock> = creation.superblocks.iter().flatten().collect();
     let sizes = stack.arrays.iter().map(|array| array.plan.layout.array_size());
     let content = superblocks.iter().zip(&marks).zip(sizes);
-    let content: Vec<_> = content.map(|((it, marks), size)| create::new_content(it, marks, size, &creation)).collect();
+    let content: Vec<_> = content.map(|((it, marks), size)| refusal::new_content(it, marks, size, &creation)).collect();
     let steps = steps(&content);
     let write = |arrays: Vec<Rc<HostArray>>, local: Local| {
         let steps = &steps;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
     };
     one_shot::run(&stack, false, write)?.map_err(|(at, source)| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        create::write_failed(&steps, at, &names, source)
+        refusal::write_failed(&steps, at, &names, source)
     })?;
     Ok(creation)
 }

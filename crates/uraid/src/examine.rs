@@ -9,6 +9,7 @@ mod machine;
 mod member;
 mod old;
 mod text;
+mod words;
 
 use crate::cli::ExamineArgs;
 use crate::probe::ProbeError;

@@ -4,7 +4,7 @@
 
 use crate::cli::{ServeArgs, usage_error};
 use crate::names;
-use crate::serve::{ServeError, Timeouts};
+use crate::opening::{ServeError, Timeouts};
 use crate::stack::Stack;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::DirBuilderExt;

@@ -3,7 +3,7 @@
 //! Invariant: only members that the array still uses are named. On a level with redundancy, one that failed a write or a
 //! flush and is still used is one that the array could not do without; without redundancy only a failed flush freezes.
 
-use crate::watch;
+use crate::member_errors;
 use uraid_block::ErrorKind;
 use uraid_engine::view::Gate;
 use uraid_engine::{MemberErrors, MemberState, RequestKind, StartError, Status, StopError};
@@ -110,7 +110,7 @@ fn error_text(errors: &MemberErrors, kind: ErrorKind, is_redundant: bool) -> Opt
             RequestKind::Read => is_redundant && error.kind == kind && kind != ErrorKind::Media,
             RequestKind::Discard => false,
         };
-        may_freeze.then(|| watch::error_text(request, error))
+        may_freeze.then(|| member_errors::error_text(request, error))
     });
     text.next_back()
 }

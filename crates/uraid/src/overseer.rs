@@ -11,15 +11,19 @@ use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequ
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
-use crate::{dates, detail, frozen, paths, silence, warn, watch, with_causes};
+use crate::{dates, detail, frozen, member_errors, paths, silence, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
 use uraid_engine::{FailError, MemberCounts, MemberState, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
+
+/// How often its status is looked at; also after `fail`, and before and after the stop, so that no change is missed.
+const PERIOD: Duration = Duration::from_millis(100);
 
 /// One array of a session.
 pub(crate) struct Overseer {
@@ -52,6 +56,15 @@ impl Overseer {
         let before = self.said.replace(now.clone());
         for line in watch::changes(&before, &now, |index| self.member_name(index)) {
             warn(&format!("{}: {line}", self.name()));
+        }
+    }
+
+    /// Reports what changes, until dropped.
+    pub(crate) async fn watch(self: Rc<Self>) {
+        let local = self.session.local();
+        loop {
+            self.say_changes();
+            local.sleep(PERIOD).await;
         }
     }
 
@@ -92,7 +105,7 @@ impl Overseer {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
             MemberState::Spare => entry(None, "spare", None),
             MemberState::Faulty { operation, error, .. } => {
-                entry(None, "faulty", Some(watch::failure_text(operation, error)))
+                entry(None, "faulty", Some(member_errors::failure_text(operation, error)))
             }
         }
     }

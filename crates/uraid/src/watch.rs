@@ -1,31 +1,11 @@
 //! Reports on stderr what happens to a running array.
-//! Owns: the difference between two states, the words for it. It checks every 100 ms, after `fail`, and before and
-//! after the stop, so that no change is missed.
-//! Not here: when it is said (`overseer`), reactions (the `engine` has reacted by then).
-//! Invariant: the watch only reads; the array never waits for it.
+//! Owns: the difference between two states, the words for it. Not here: when it is said (`overseer`), reactions (the
+//! `engine` has reacted by then).
 
 use crate::frozen;
-use crate::overseer::Overseer;
-use std::rc::Rc;
-use std::time::Duration;
-use uraid_block::IoError;
-use uraid_engine::verdict::Operation;
+use crate::member_errors::{error_text, failure_text};
 use uraid_engine::view::Gate;
 use uraid_engine::{ErrorCount, MemberErrors, MemberState, RequestKind, Status};
-use uraid_host::Local;
-
-/// The host's error for a member that did not answer.
-const ETIMEDOUT: i32 = rustix::io::Errno::TIMEDOUT.raw_os_error();
-/// The period of the checks.
-const PERIOD: Duration = Duration::from_millis(100);
-
-/// Checks until dropped.
-pub(crate) async fn members(array: Rc<Overseer>, local: Local) {
-    loop {
-        array.say_changes();
-        local.sleep(PERIOD).await;
-    }
-}
 
 /// What is new in `now`.
 pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
@@ -89,40 +69,11 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
     Some(format!("{what}{place}: {}", error_text(kind, error)))
 }
 
-/// The text for an error of a member, or for a member that did not answer.
-pub(crate) fn error_text(kind: RequestKind, error: IoError) -> String {
-    match error.os {
-        ETIMEDOUT => format!("it did not answer a {} in time (--member-timeout)", kind.name()),
-        _ => error.to_string(),
-    }
-}
-
-/// `a write failed: no space left under the member (errno 28)`
-pub(crate) fn failure_text(operation: Operation, error: IoError) -> String {
-    if error.os == ETIMEDOUT {
-        let what = match operation {
-            Operation::Read => "a read",
-            Operation::Write => "a write",
-            Operation::Flush => "a flush",
-            Operation::Superblock => "the write of its superblock",
-            Operation::Command | Operation::ReadErrors => "the system",
-        };
-        return format!("it did not answer {what} in time (--member-timeout)");
-    }
-    match operation {
-        Operation::Read => format!("a read failed: {error}"),
-        Operation::Write => format!("a write failed: {error}"),
-        Operation::Flush => format!("a flush failed: {error}"),
-        Operation::Superblock => format!("its superblock could not be written: {error}"),
-        Operation::Command => "by command".to_owned(),
-        Operation::ReadErrors => format!("more read errors than --max-read-errors allows, the last one: {error}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uraid_block::{ErrorKind, Range, Sector, Sectors};
+    use crate::member_errors::ETIMEDOUT;
+    use uraid_block::{ErrorKind, IoError, Range, Sector, Sectors};
 
     fn count(count: u64) -> ErrorCount {
         let error = IoError { kind: ErrorKind::Media, os: 5 };

@@ -4,8 +4,8 @@
 
 use crate::frontends::{ArrayExport, Frontends};
 use crate::names;
-use crate::serve::{ServeError, Timeouts};
-use crate::session::{self, Setup};
+use crate::opening::{ServeError, Timeouts};
+use crate::session::{Setup, life};
 use crate::stack::{Assembled, Stack, StackError};
 use std::path::Path;
 use uraid_arrays::{ArrayIndex, Members};
@@ -57,5 +57,5 @@ pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) 
     let stack = Stack::new(arrays, false);
     let (shards, paths, limits) = (work.shards, stack.member_paths(), Limits::default());
     let options = Options { spin: work.spin, processors: work.processors.clone(), ..stack.host_options() };
-    Ok(session::run(Setup { stack, frontends, shards, options, limits, paths })?)
+    Ok(life::run(Setup { stack, frontends, shards, options, limits, paths })?)
 }

@@ -3,9 +3,10 @@
 //! planning and filling a trial array (`uraid_bench`).
 //! Invariant: without consent nothing that outlives the run is changed. A trial leaves no superblock behind.
 
-use crate::create::{self, MISSING, Refusal};
+use crate::create::refusal::{self, Refusal};
+use crate::create::{self, MISSING};
 use crate::metadata::{self, ClaimError, MetadataError};
-use crate::serve::{self, ServeError, Timeouts};
+use crate::opening::{self, ServeError, Timeouts};
 use crate::stack::Assembled;
 use crate::warn;
 use uraid_arrays::Members;
@@ -91,7 +92,7 @@ pub(super) fn existing(
     if let Some(pattern) = writes.filter(|_| !destructive) {
         return Err(TargetError::WritesNeedConsent { pattern });
     }
-    let arrays = serve::assemble_all(&[names.to_vec()], options, &Timeouts::begin()).map_err(Box::new)?;
+    let arrays = opening::assemble_all(&[names.to_vec()], options, &Timeouts::begin()).map_err(Box::new)?;
     let Assembled { plan, members, .. } = arrays.into_iter().next().expect("one group is one array");
     if let (Some(pattern), Some(reason)) = (writes, plan.read_only) {
         return Err(TargetError::ReadOnly { pattern, reason });
@@ -140,7 +141,7 @@ pub(super) fn leave(target: &Target) -> Result<(), TargetError> {
 /// Adds the name of the member that does not fit.
 fn named(error: TrialError, names: &[String]) -> TargetError {
     match error {
-        TrialError::Create(error) => TargetError::Create(create::with_name(error, names)),
+        TrialError::Create(error) => TargetError::Create(refusal::with_name(error, names)),
         error @ (TrialError::Open(_)
         | TrialError::Name(_)
         | TrialError::TooMuchMemory { .. }

@@ -10,7 +10,7 @@
 //!     m2  ▓▓▓▓▓░░░     given, lengthened by bad sectors
 //! ```
 
-use crate::serve::Opened;
+use crate::opening::Opened;
 use crate::{names, warn};
 use std::collections::BTreeSet;
 use uraid_block::sizes;

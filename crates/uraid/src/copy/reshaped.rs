@@ -4,8 +4,8 @@
 //! Invariant: both arrays are only read, each on its own side of the position.
 
 use super::{Source, peculiarities};
+use crate::opening::Opened;
 use crate::report::Shape;
-use crate::serve::Opened;
 use crate::stack::{Assembled, Stack};
 use crate::warn;
 use uraid_arrays::ArrayIndex;

@@ -10,9 +10,9 @@ use crate::blank;
 use crate::client;
 use crate::member_name;
 use crate::names;
+use crate::opening::{self, Timeouts};
 use crate::probe::probe;
 use crate::report::{Geometry, InUse, LeftOut, Member, NOT_STARTED, Report, Reshape, Shape};
-use crate::serve::{self, Timeouts};
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::{
@@ -80,7 +80,7 @@ pub(super) fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -
     let look = AssembleOptions { force: false, run: true, read_only: true };
     // Before they are claimed here.
     let in_use: Vec<InUse> = groups.iter().flatten().filter_map(|name| in_use_now(name, time_max)).collect();
-    let stack = serve::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
+    let stack = opening::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
     let report = |index| {
         let array = stack.array(index);
         let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();

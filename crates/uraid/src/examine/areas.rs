@@ -3,18 +3,18 @@
 //! Invariant: an unreadable or invalid area is reported as such and hides nothing else. Each read is bounded. Spec:
 //! docs/md/formats.md; `mdadm --examine-bitmap`, `--examine-badblocks`.
 
-use super::member::read_block;
-use super::text::field;
+use super::words::field;
 use crate::probe::{ProbeError, Unclaimed};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::io;
 use uraid_block::sizes::human;
 use uraid_block::{SECTOR_BYTES, Sector};
 use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::{BITMAP_HEADER_BYTES, BitmapHeader, BitmapStatistics, ChunkState};
 use uraid_format::journal::JournalBlock;
 use uraid_format::ppl::PplHeader;
-use uraid_format::{Features, Role, Superblock, uuid};
+use uraid_format::{Features, Role, SUPERBLOCK_BYTES, Superblock, uuid};
 
 /// The most bytes of a bitmap that are read: 64 MiB, which hold a bit for each 64 MiB of 32 PiB. A longer bitmap is
 /// damaged, or made to keep `examine` busy: a sparse file can hold 2^51 bytes of one.
@@ -47,6 +47,14 @@ pub(super) fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
             JournalBlock::parse(&*block(member, at.map(Sector))?, id).map_err(text_of)
         }),
     }
+}
+
+/// 4096 bytes of a member from a sector on.
+pub(super) fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; SUPERBLOCK_BYTES]>> {
+    let mut block = Box::new([0; SUPERBLOCK_BYTES]);
+    let byte = at.0.checked_mul(SECTOR_BYTES as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+    member.read_at(byte, &mut *block)?;
+    Ok(block)
 }
 
 /// Without the member's name, which is printed above.

@@ -4,7 +4,8 @@
 //! Spec: docs/md/behaviour.md#mdadms-reports, docs/md/behaviour.md#mdadmconf.
 
 use super::member::Examined;
-use super::text::{flag_names, layout_word, level_word, reshape_of, role};
+use super::text::{flag_names, role};
+use super::words::{layout_word, level_word, reshape_of};
 use super::{areas, old};
 use crate::names::printable;
 use serde_json::{Value, json};

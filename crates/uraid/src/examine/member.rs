@@ -2,13 +2,12 @@
 //! Owns: reading a superblock in spite of a wrong checksum, the derived sizes. Not here: their form.
 //! Invariant: nothing is written. A checksum is never hidden: it is correct, or both values are shown.
 
-use super::areas::{self, Areas};
+use super::areas::{self, Areas, read_block};
 use crate::metadata;
-use crate::probe::{self, ProbeError, Unclaimed};
-use std::io;
+use crate::probe::{self, ProbeError};
 use std::path::{Path, PathBuf};
-use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_format::{Checksum, SUPERBLOCK_BYTES, Superblock, Superblock090, SuperblockError, Version};
+use uraid_block::{Sector, Sectors};
+use uraid_format::{Checksum, Superblock, Superblock090, SuperblockError, Version};
 use uraid_layout::{Layout, Level, Spec};
 
 /// The result for one member.
@@ -47,14 +46,6 @@ pub(super) fn examine(path: &Path) -> Result<Examined, ProbeError> {
     let refusal = Superblock::parse(&block, at, member.size()).err();
     let areas = areas::read(&member, &superblock);
     Ok(Examined { path: path.to_owned(), size: member.size(), superblock, old, checksum, refusal, areas })
-}
-
-/// 4096 bytes of a member from a sector on.
-pub(super) fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; SUPERBLOCK_BYTES]>> {
-    let mut block = Box::new([0; SUPERBLOCK_BYTES]);
-    let byte = at.0.checked_mul(SECTOR_BYTES as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
-    member.read_at(byte, &mut *block)?;
-    Ok(block)
 }
 
 impl Examined {

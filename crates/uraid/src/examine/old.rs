@@ -5,7 +5,7 @@
 //! Spec: docs/md/formats.md#version-090; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;
-use super::text::{self, field, layout_word, level_word};
+use super::words::{self, field, layout_word, level_word};
 use crate::dates;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub(super) fn text(found: &Examined, old: &Superblock090) -> String {
     out.push('\n');
     if is_under_way(old) {
         let new_chunk = (old.reshape.new_chunk != old.chunk_bytes).then(|| old.reshape.new_chunk.to_string());
-        text::reshape(&mut out, &found.superblock, new_layout_word, new_chunk);
+        words::reshape(&mut out, &found.superblock, new_layout_word, new_chunk);
         out.push('\n');
     }
     field(&mut out, "Update Time", &dates::utc(old.updated.into()));
@@ -32,7 +32,7 @@ pub(super) fn text(found: &Examined, old: &Superblock090) -> String {
     field(&mut out, "Working Devices", &signed(old.working_disks));
     field(&mut out, "Failed Devices", &signed(old.failed_disks));
     field(&mut out, "Spare Devices", &signed(old.spare_disks));
-    field(&mut out, "Checksum", &text::checksum(found.checksum));
+    field(&mut out, "Checksum", &words::checksum(found.checksum));
     field(&mut out, "Events", &old.events.to_string());
     out.push('\n');
     shape(&mut out, old);

@@ -1,0 +1,269 @@
+//! From names on the command line to assembled arrays.
+//! Owns: claiming members, reading superblocks, how long a start waits for what is in use, [`ServeError`]. Not here: which
+//! members make up an array (`engine::assemble`), arrays of arrays (`nested`), starting them (`session`, `one_shot`).
+//! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
+
+use crate::asking::{self, NoAnswer};
+use crate::assembly::{self, NamedError};
+use crate::memory::MemoryError;
+use crate::metadata::{self, ClaimError, MetadataError};
+use crate::names::{self, NoRuntimeDirectory};
+use crate::nested::{self, NestedError};
+use crate::report::LeftOut;
+use crate::stack::{Assembled, Stack, StackError};
+use crate::{client, complain, with_causes};
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use uraid_arrays::Members;
+use uraid_engine::{AssembleOptions, Candidate, StartPlan};
+use uraid_format::Superblock;
+use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
+
+/// How long a killed process may take to release members and sockets.
+const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// Why nothing is served, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    /// A member could not be claimed.
+    #[error("the array is not started")]
+    Claim(#[from] ClaimError),
+    /// No member is left.
+    #[error("none of the members can be used, see above")]
+    NoMembers,
+    /// The members make up no array.
+    #[error("cannot start the array")]
+    Assemble(#[from] NamedError),
+    /// There is too little memory for the buffers.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// No place for sockets.
+    #[error(transparent)]
+    NoRuntimeDirectory(#[from] NoRuntimeDirectory),
+    /// The runtime directory could not be made.
+    #[error("cannot make {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system allows too few open files.
+    #[error("cannot serve {members} members")]
+    Descriptors {
+        /// How many.
+        members: usize,
+        /// What is missing.
+        source: TooFewDescriptors,
+    },
+    /// A TCP address, which other users can reach.
+    #[error(
+        "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
+         expected unix:PATH, or --insecure if that is meant",
+        if found.ip().is_loopback() { "every user of this machine" } else { "everyone who reaches that address" }
+    )]
+    Insecure {
+        /// The address.
+        found: SocketAddr,
+    },
+    /// `--export-mode` with TCP, which has no mode.
+    #[error(
+        "--export-mode is the mode of a unix socket, and --nbd tcp:{address} has none: leave it out, or serve on unix:PATH"
+    )]
+    ModeOfTcp {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The socket could not be opened.
+    #[error("cannot listen on {at}")]
+    Listen {
+        /// Where.
+        at: String,
+        /// Why.
+        source: NetError,
+    },
+    /// One name for several arrays.
+    #[error("--control and --export-name are for one array, and {count} are served")]
+    OneName {
+        /// How many.
+        count: usize,
+    },
+    /// Two of the arrays are one.
+    #[error(
+        "two of the arrays have the UUID {uuid}: they are copies of one array; serve them in processes of their own"
+    )]
+    SameArray {
+        /// Their UUID.
+        uuid: String,
+    },
+    /// The arrays make up no array.
+    #[error(transparent)]
+    Nested(#[from] NestedError),
+    /// It ran and failed.
+    #[error(transparent)]
+    Run(#[from] StackError),
+}
+
+/// The array of each group of members, and the array above them if they may be its members.
+pub(crate) fn stack(
+    groups: &[Vec<String>],
+    may_be_members: bool,
+    options: &AssembleOptions,
+    timeouts: &Timeouts,
+) -> Result<Stack, ServeError> {
+    let stack = Stack::new(assemble_all(groups, options, timeouts)?, options.force);
+    if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
+}
+
+/// The array of each group of members.
+pub(crate) fn assemble_all(
+    groups: &[Vec<String>],
+    options: &AssembleOptions,
+    timeouts: &Timeouts,
+) -> Result<Vec<Assembled>, ServeError> {
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    groups.iter().map(|members| Ok(open(members, access, timeouts)?.assemble(options)?)).collect()
+}
+
+/// What is read of a member before its array is assembled.
+type ReadMember = (Superblock, BadSectors);
+
+/// The members with a superblock, and the others that may be left out.
+#[derive(Default)]
+pub(crate) struct Opened {
+    /// With a superblock, by candidate.
+    pub members: Vec<Claimed>,
+    /// What they carry.
+    pub candidates: Vec<Candidate>,
+    /// Those whose superblock cannot be read.
+    pub unreadable: Vec<Claimed>,
+    left_out: Vec<LeftOut>,
+}
+
+impl Opened {
+    /// The array that they make up. Members without a place in it are released: another array may need them.
+    pub(crate) fn assemble(self, options: &AssembleOptions) -> Result<Assembled, NamedError> {
+        let plan = assembly::decide(&self.candidates, &self.names(), options)?;
+        Ok(self.assembled(plan))
+    }
+
+    /// By candidate.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.name().to_owned()).collect()
+    }
+
+    /// The array of a plan over these candidates.
+    pub(crate) fn assembled(&self, plan: StartPlan) -> Assembled {
+        let members = plan.members.iter().map(|member| self.members[member.candidate].clone()).collect();
+        let refused = plan.refused.iter().map(|refused| {
+            let name = self.members[refused.candidate].name();
+            LeftOut { path: client::member_path(name), reason: refused.reason.to_string() }
+        });
+        let left_out = self.left_out.iter().cloned().chain(refused).collect();
+        let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
+        Assembled { name, plan, members: Members::Claimed(members), bad: BadSectors::default(), left_out }
+    }
+}
+
+/// How long a start waits for files and sockets in use, and for each member's answer. After kill -9 the kernel holds a
+/// process's files and sockets until its last I/O is done, while the next start may already be running.
+pub(crate) struct Timeouts {
+    in_use_until: Instant,
+    member_time_max: Option<Duration>,
+}
+
+impl Timeouts {
+    /// Their times begin now.
+    pub(crate) fn begin() -> Timeouts {
+        Timeouts { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
+    }
+
+    /// The same, with another limit for members; `None`: for ever.
+    pub(crate) fn with_members(self, member_time_max: Option<Duration>) -> Timeouts {
+        Timeouts { member_time_max, ..self }
+    }
+
+    /// Retries while the answer is "in use".
+    fn ask<T, E>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
+        loop {
+            match ask() {
+                Err(error) if is_in_use(&error) && Instant::now() < self.in_use_until => {
+                    std::thread::sleep(ASK_AGAIN_AFTER)
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn claim(&self, name: &str, access: Access) -> Result<Claimed, ClaimError> {
+        let claim = || metadata::claim_within(name, access, self.member_time_max);
+        self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), claim)
+    }
+
+    /// What a claimed member's superblock and list of bad blocks say.
+    fn read(&self, member: Claimed) -> Result<(Claimed, Result<ReadMember, MetadataError>), NoAnswer> {
+        let name = member.name().to_owned();
+        asking::ask(&name, self.member_time_max, move || {
+            let read = metadata::read(&member).and_then(|superblock| {
+                let bad = metadata::bad_blocks(&member, &superblock)?;
+                Ok((superblock, bad))
+            });
+            (member, read)
+        })
+    }
+
+    /// Listens on a unix socket whose file gets this mode.
+    pub(crate) fn listen(&self, path: &Path, mode: u32) -> Result<Listener, ServeError> {
+        let listener = self.ask(|error| matches!(error, NetError::InUse { .. }), || Listener::unix(path, mode));
+        listener.map_err(|source| ServeError::Listen { at: path.display().to_string(), source })
+    }
+}
+
+/// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
+/// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
+pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
+    let Opened { mut members, mut candidates, mut unreadable, mut left_out } = Opened::default();
+    for name in names {
+        let mut leave_out = |error: &dyn Error| {
+            complain(error);
+            let (path, text) = (client::member_path(name), with_causes(error));
+            let reason = text.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(text);
+            left_out.push(LeftOut { path, reason });
+        };
+        let claimed = timeouts.claim(name, access);
+        let (mut member, read) = match claimed.and_then(|member| Ok(timeouts.read(member)?)) {
+            Ok(read) => read,
+            Err(error) if error.is_absent() => {
+                leave_out(&error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match read {
+            Ok((superblock, bad)) => {
+                member.add_bad(bad);
+                candidates.push(Candidate { superblock, device_size: member.size() });
+                members.push(member);
+            }
+            Err(error @ MetadataError::Io { .. }) => {
+                leave_out(&error);
+                unreadable.push(member);
+            }
+            Err(
+                error @ (MetadataError::Superblock { .. }
+                | MetadataError::Partitioned { .. }
+                | MetadataError::BadBlocks { .. }
+                | MetadataError::Short { .. }),
+            ) => leave_out(&error),
+        }
+    }
+    if members.is_empty() {
+        Err(ServeError::NoMembers)
+    } else {
+        Ok(Opened { members, candidates, unreadable, left_out })
+    }
+}

@@ -1,0 +1,235 @@
+//! Running arrays: what each shard does from the first mail to the last.
+//! Owns: the order of start, open, close, stop and end over all shards and arrays. Not here: how long a stop may take and
+//! what it says meanwhile (`stopping`), what the parts share (`session`), what one array answers (`overseer`).
+//! Invariant: no shard ends before the arrays are stopped, because all shards carry their mail. A member array is
+//! started before the array that is made of it, and stopped after it.
+//!
+//! ```text
+//!   shard 0   start -> lines with the URIs -> accept ... told to stop -> Close to all -> all Closed -> stop -> End to
+//!   all others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
+//! ```
+
+use super::{FIRST, Heard, Session, Setup, Station, claimed};
+use crate::clients::ClientLog;
+use crate::message::Message;
+use crate::overseer::Overseer;
+use crate::paths::WAITS_MAX;
+use crate::progress::ProgressLine;
+use crate::stack::{Stack, StackError};
+use crate::{control, print, warn};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use uraid_arrays::{ArrayIndex, HostArray};
+use uraid_block::local::{Either, join_all, race};
+use uraid_block::{Sectors, sizes};
+use uraid_engine::PassError;
+use uraid_export_nbd::{Export, Server};
+use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
+
+/// How long to wait for the caller of `stop` to take its answer before the process ends anyway.
+const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Runs the arrays to their end. The members stay open until the process ends: to close one that does not answer would
+/// wait, and keep the outcome from being said.
+pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
+    let setup = Arc::new(setup);
+    let of = setup.clone();
+    let left_behind = LeftBehind::new(move |members| {
+        let_others_claim_but(&of.stack, members);
+        say_left_behind(&of.stack, members);
+    });
+    // Without a limit the age of requests is noted all the same.
+    let member_timeout = setup.options.member_timeout.or(Some(Duration::MAX));
+    let (shards, options) = (setup.shards, Options { left_behind, member_timeout, ..setup.options.clone() });
+    let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
+    std::mem::forget(setup);
+    outcomes.into_iter().collect()
+}
+
+/// Releases the members that owe no answer, whatever became of their arrays: every thread has ended, so nothing reads or
+/// writes them any more. Those in `left` may still work on requests from before.
+fn let_others_claim_but(stack: &Stack, left: &[String]) {
+    let is_known = |name: &String| claimed(stack).any(|(_, member)| member.name() == name);
+    // Without the name of each member that owes answers, any of them may be meant.
+    if left.iter().all(is_known) {
+        let answered = claimed(stack).filter(|(_, member)| !left.iter().any(|name| name == member.name()));
+        answered.for_each(|(_, member)| member.release_locks());
+    }
+}
+
+/// The arrays are stopped, and the kernel keeps this process.
+fn say_left_behind(stack: &Stack, members: &[String]) {
+    for member in members {
+        let found = claimed(stack).find(|(_, claimed)| claimed.name() == member);
+        let array = found.map_or("all arrays", |(index, _)| &stack.array(index).name);
+        warn(&format!(
+            "{array}: member {member} did not answer until the end: the kernel keeps this process, without its sockets, \
+             until it does"
+        ));
+    }
+}
+
+async fn shard_main(shard: Shard<Message>, setup: Arc<Setup>) -> Result<(), StackError> {
+    let arrays = uraid_arrays::build(&shard, &setup.stack.setups(false), &setup.options);
+    let exports = setup.frontends.exports.iter().map(|export| {
+        let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
+        let description = format!("{} {}", assembled.name, array.layout().level().name());
+        let read_only = export.read_only || assembled.plan.read_only.is_some();
+        (Export { name: export.name.clone(), description, read_only }, array)
+    });
+    let nbd = Server::new((*shard).clone(), exports.collect(), setup.limits.clone());
+    let (of, local, clients) = (setup.clone(), (*shard).clone(), ClientLog::default());
+    nbd.log_to(move |news| clients.note(&of, news, local.unix_seconds()));
+    let station = Rc::new(Station { shard, setup, arrays, nbd, heard: Heard::default() });
+    let at = station.clone();
+    station.shard.on_mail(move |message| at.hear(message));
+    if station.shard.index() == FIRST {
+        return first_main(station).await;
+    }
+    station.heard.wait(|heard| heard.close.get() || heard.end.get()).await;
+    if station.heard.close.get() {
+        station.close().await;
+    }
+    station.heard.wait(|heard| heard.end.get()).await;
+    Ok(())
+}
+
+async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
+    let session = Rc::new(Session::new(station.clone()));
+    let local: Local = (*station.shard).clone();
+    let mut overseers = Vec::new();
+    for (index, listener) in station.setup.stack.indexes().zip(&station.setup.frontends.controls) {
+        let overseer = Rc::new(Overseer::new(session.clone(), index));
+        overseers.push(overseer.clone());
+        let asked = session.clone();
+        local.spawn(control::serve(local.clone(), listener.clone(), overseer, move || asked.is_stopping()));
+    }
+    let (signal, asked) = (local.terminated(), session.clone());
+    local.spawn(async move {
+        let name = match signal.await {
+            Signal::Terminate => "SIGTERM",
+            Signal::Interrupt => "SIGINT",
+            Signal::HangUp => "SIGHUP",
+        };
+        asked.ask_to_stop(name, None);
+    });
+    let outcome = session.live(&overseers).await;
+    session.finish(outcome.clone());
+    let answers = session.changed.wait_for(|| (session.answers_due.get() == 0).then_some(()));
+    race(answers, local.sleep(LAST_ANSWER_TIME_MAX)).await;
+    // Before any member is closed: one that does not answer keeps the process, but not the names of its arrays.
+    station.setup.frontends.close();
+    station.tell_all(|| Message::End);
+    station.heard.wait(|heard| heard.end.get()).await;
+    outcome
+}
+
+impl Session {
+    /// From the first start to the last stop.
+    async fn live(&self, overseers: &[Rc<Overseer>]) -> Result<(), StackError> {
+        let started = self.start_all().await;
+        if started.is_ok() && self.setup().stack.indexes().all(|index| self.is_started(index)) {
+            self.serve(overseers).await;
+        }
+        join_all(overseers.iter().map(|overseer| overseer.paths.look(WAITS_MAX))).await;
+        overseers.iter().for_each(|overseer| overseer.say_changes());
+        let stopped = self.stop_all().await;
+        overseers.iter().for_each(|overseer| overseer.say_changes());
+        if started.is_ok() && stopped.is_ok() {
+            overseers.iter().for_each(|overseer| overseer.paths.say_what_vanishes());
+        }
+        started.and(stopped)
+    }
+
+    /// Starts all member arrays together, then the arrays made of them. Returns early, with success, when told to stop.
+    async fn start_all(&self) -> Result<(), StackError> {
+        let stack = &self.setup().stack;
+        for are_members in [true, false] {
+            let floor: Vec<_> = stack.indexes().filter(|&index| stack.is_member(index) == are_members).collect();
+            let outcomes = join_all(floor.iter().map(|&index| self.start(index))).await;
+            outcomes.into_iter().collect::<Result<(), StackError>>()?;
+            if !floor.iter().all(|&index| self.is_started(index)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn start(&self, index: ArrayIndex) -> Result<(), StackError> {
+        let run = &self.runs[index.0];
+        let name = &self.setup().stack.array(index).name;
+        match race(self.stop_asked(), self.station.arrays[index.0].start()).await {
+            Either::Left(()) => {
+                warn(&format!("{name}: stopped before it was started"));
+                return Ok(());
+            }
+            Either::Right(Ok(())) => {}
+            Either::Right(Err(source)) => {
+                // The others would be started in vain.
+                self.ask_to_stop(&format!("{name} could not be started"), Some(index));
+                let status = self.station.arrays[index.0].status();
+                return Err(self.setup().stack.start_error(index, &status, source));
+            }
+        }
+        run.is_started.set(true);
+        if self.array(index).status().resync.is_some() {
+            self.station.shard.spawn(show_resync(self.array(index), name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Serves until told to stop, then until all clients have gone.
+    async fn serve(&self, overseers: &[Rc<Overseer>]) {
+        let station = &self.station;
+        let local: Local = (*station.shard).clone();
+        self.is_ready.set(true);
+        for overseer in overseers {
+            local.spawn(overseer.clone().watch());
+            local.spawn(overseer.paths.clone().watch());
+        }
+        let frontends = &station.setup.frontends;
+        let (spread, at) = (frontends.spread.clone(), station.clone());
+        let give = move |to, socket| at.shard.post(to, Message::Client(socket));
+        local.spawn(station.nbd.clone().listen(frontends.nbd.clone(), spread, give));
+        self.setup().stack.indexes().for_each(|index| self.say_started(index));
+        print(&frontends.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
+        self.stop_asked().await;
+        self.is_ready.set(false);
+        station.tell_all(|| Message::Close);
+        let drained = async {
+            station.close().await;
+            station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
+        };
+        race(drained, self.say_what_clients_wait_for()).await;
+        if let Some(text) = station.heard.clients_left.borrow().text() {
+            let names: Vec<&str> = station.setup.stack.arrays.iter().map(|array| array.name.as_str()).collect();
+            warn(&format!("{}: {text}", names.join(", ")));
+        }
+    }
+
+    fn say_started(&self, index: ArrayIndex) {
+        let (setup, array) = (self.setup(), self.array(index));
+        let (name, status) = (&setup.stack.array(index).name, array.status());
+        let exports = setup.frontends.exports.iter().filter(|export| export.array == index);
+        let uris: Vec<&str> = exports.map(|export| export.uri.as_str()).collect();
+        let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
+        let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
+        warn(&format!("{name}: {level} is started, {usable} of {} slots {picture}: {place}", status.slots));
+    }
+}
+
+/// Shows how far the resync of an array is, until it ends.
+async fn show_resync(array: Rc<HostArray>, name: String) {
+    let mut line = ProgressLine::new(&format!("{name}: resync"));
+    match array.wait(|progress| line.show(progress.done, progress.total)).await {
+        Ok(progress) => line.finish(&progress),
+        Err(PassError::Frozen(_)) => line.interrupted(),
+        Err(PassError::Stopped) => {
+            line.interrupted();
+            let left = array.status().resync.map_or(Sectors::ZERO, |progress| progress.total - progress.done);
+            let left = sizes::binary(left);
+            warn(&format!("{name}: stopped with {left} of its resync left; the next start goes on there"));
+        }
+    }
+}
