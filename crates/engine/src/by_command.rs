@@ -69,8 +69,8 @@ pub enum FailError {
     /// The array is read-only.
     #[error("the array is read-only")]
     ReadOnly,
-    /// The array is starting, resyncing or has stopped.
-    #[error("the array is being started, made consistent or stopped; try again when it is open")]
+    /// The array is starting or has stopped.
+    #[error("the array is being started or stopped; try again when it is open")]
     NotOpen,
     /// The failure could not be recorded.
     #[error("the failure could not be recorded, the array is frozen")]
@@ -84,7 +84,7 @@ pub enum FailError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StaysFrozen {
     /// It froze during its start.
-    #[error("it froze before it was consistent; make room, stop it and start it again")]
+    #[error("it froze while it was started; make room, stop it and start it again")]
     NotStarted,
     /// More members were full or failed together than it can lose.
     #[error("more members were full or failed together than it can lose; see to them, stop it and start it again")]
@@ -213,7 +213,6 @@ impl<W: World> Commands<W> {
         match self.steward.shared.view().gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),
             Gate::Closed if self.is_closed_to_stop() => {}
-            // While copies may still differ, clients may have read from the copy that would be failed.
             Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
             Gate::Frozen(_) => return self.fail_frozen(slots).await,
             Gate::Open => {}
