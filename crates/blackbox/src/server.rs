@@ -98,6 +98,15 @@ impl Server {
         }
     }
 
+    /// Waits until the resync that it began with, if any, has ended. Panics if that takes longer than a start may.
+    pub fn wait_until_consistent(&self) {
+        let deadline = Instant::now() + Duration::from_secs(READY_SECONDS_MAX);
+        while self.log().contains(": it is made consistent") && !self.log().contains("resync done: ") {
+            assert!(Instant::now() < deadline, "the resync does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// What it printed, for foreign clients.
     pub fn uri(&self) -> &str {
         &self.uri

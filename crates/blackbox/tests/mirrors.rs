@@ -81,6 +81,7 @@ fn overlapping_zeroes_and_writes_leave_the_copies_equal() {
 /// The first byte of the array, as these members show it.
 fn first_byte(scratch: &Scratch, members: &[PathBuf], extra: &[&str]) -> u8 {
     let server = Server::start(scratch.path(), members, extra);
+    server.wait_until_consistent();
     let mut connection = Connection::open(server.address(), &Options::default()).expect("a server");
     let bytes = connection.read(0, 512).expect("a read succeeds");
     drop(connection);

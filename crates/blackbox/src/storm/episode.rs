@@ -182,6 +182,9 @@ impl Episode {
         }
         match Server::try_start(self.scratch.path(), &given, &extra) {
             Ok(server) => {
+                // The model takes what was read once as decided, which holds when all copies agree. A kill in the middle
+                // of a resync is for the simulator.
+                server.wait_until_consistent();
                 self.has_unrecorded_loss = false;
                 let said = server.log();
                 let is_told = |path: &PathBuf| said.contains(&file_name(path));

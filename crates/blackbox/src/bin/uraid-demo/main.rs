@@ -58,7 +58,8 @@ impl Story {
         let model = self.create();
         let server = self.serve("a new array: its parity is computed while it takes requests");
         self.write_and_kill(server, &model);
-        let server = self.serve("dirty: parity is computed again before a single request is taken");
+        let server = self.serve("dirty: parity is computed again, beside the requests");
+        server.wait_until_consistent();
         self.verify_after_kill(&server, &model);
         self.write_while_members_fail(&server, &model);
         self.verify(&server, &model, "six of eight members, every sector computed or read");
