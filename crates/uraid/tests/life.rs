@@ -236,14 +236,15 @@ fn an_array_is_served_during_its_first_resync_which_goes_on_at_the_next_start() 
     let members = scratch.members("m", 2, 16 << 30);
     scratch.create("early", "-l 1 -n 2", &members);
     let left_after_a_stop = |from: u64| {
-        let served = scratch.ready(&[], &members);
+        let served = scratch.serve(&[], &members);
+        served.wait_until_ready();
         let mut client = served.client();
         let data = pattern(17, MIB as usize);
         assert_eq!(client.write(8 << 30, &data).expect("connected"), 0);
         assert!(client.read(8 << 30, data.len()).expect("connected").as_ref() == Ok(&data));
         served.wait_for("resync [");
         let shown = scratch.uraid(["detail", "early"]).expect_done().stdout;
-        assert!(shown.contains("active, resyncing") && shown.contains("% complete"), "{shown}");
+        assert!(shown.contains(", resyncing") && shown.contains("% complete"), "{shown}");
         let done = served.stop();
         assert_eq!(done.code, Some(0), "{done:?}");
         assert!(done.stderr.contains(" of its resync left; the next start goes on there"), "{done:?}");

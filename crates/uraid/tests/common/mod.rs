@@ -90,6 +90,7 @@ impl Scratch {
     pub fn ready(&self, options: &[&str], members: &[PathBuf]) -> Served {
         let served = self.serve(options, members);
         served.wait_until_ready();
+        served.wait_until_consistent();
         served
     }
 }
@@ -174,6 +175,16 @@ impl Served {
     #[track_caller]
     pub fn wait_until_ready(&self) {
         wait(|| self.stdout().ends_with('\n')).unwrap_or_else(|()| panic!("not ready:\n{}", self.stderr()));
+    }
+
+    /// Waits until the resyncs that it began with have ended, or an array froze.
+    #[track_caller]
+    pub fn wait_until_consistent(&self) {
+        let is_over = |said: &str| {
+            let count = |text| said.matches(text).count();
+            count(": it is made consistent") <= count("resync done: ") || said.contains("takes no more writes")
+        };
+        wait(|| is_over(&self.stderr())).unwrap_or_else(|()| panic!("the resync does not end:\n{}", self.stderr()));
     }
 
     /// Whether the server has not printed yet that it is ready.
