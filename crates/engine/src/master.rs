@@ -146,6 +146,8 @@ pub(crate) struct Master {
     /// From here on, copies may differ and parity may be wrong, until a resync has ended. What is below is flushed.
     /// `None`: all is consistent, but for writes under way.
     resync_from: Option<Sectors>,
+    /// What a resync passes over.
+    resync_end: Sectors,
     /// The next superblocks say dirty: writes may be under way, anywhere.
     is_dirty: bool,
     /// A sector could neither be read nor computed in the resync, which has ended: the array stays dirty.
@@ -201,7 +203,8 @@ fn has_outsiders(plan: &StartPlan) -> bool {
 
 /// Where the resync that this start needs begins.
 fn resync_from(plan: &StartPlan) -> Option<Sectors> {
-    let recorded = Sectors(plan.template.resync_offset);
+    // Whole pages: windows that begin between them would stay so to the end.
+    let recorded = Sectors(plan.template.resync_offset & !7);
     plan.is_dirty.then(|| if recorded < progress::total(&plan.layout) { recorded } else { Sectors::ZERO })
 }
 
@@ -220,6 +223,7 @@ impl Master {
             takes_writes: false,
             members: members.collect(),
             resync_from: resync_from(plan),
+            resync_end: progress::total(&plan.layout),
             is_dirty: resync_from(plan) == Some(Sectors::ZERO),
             is_suspect: false,
             has_opened: false,
@@ -319,7 +323,6 @@ impl Master {
             Change::MarkSuspect => {
                 self.is_suspect = true;
                 self.is_dirty = true;
-                self.takes_writes = true;
                 self.version += 1;
             }
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),

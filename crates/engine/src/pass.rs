@@ -24,7 +24,7 @@ use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::join_all;
-use uraid_block::{ArraySector, IoError, Sectors, ShardIndex};
+use uraid_block::{ArraySector, ErrorKind, IoError, Sectors, ShardIndex};
 use uraid_layout::{Layout, Row};
 
 /// The most windows that one shard has in flight.
@@ -39,6 +39,8 @@ pub(crate) struct Pass<W: World> {
     window: u64,
     /// Where the next window is looked for.
     next: Cell<u64>,
+    /// What this shard owns below this is done.
+    below: Cell<u64>,
     /// The starts of the windows that are taken and not done.
     in_flight: RefCell<Vec<u64>>,
     counts: Cell<PassCounts>,
@@ -54,8 +56,9 @@ impl<W: World> Pass<W> {
             total: progress::total(&shared.layout).0,
             window: shared.config.pass_window.0.clamp(1, WINDOW),
             resync: Resync::new(shared.clone(), rows),
-            shared,
             next: Cell::new(0),
+            below: Cell::new(shared.in_sync_below.get().0),
+            shared,
             in_flight: RefCell::default(),
             counts: Cell::default(),
             unreadable_from: Cell::new(None),
@@ -66,7 +69,7 @@ impl<W: World> Pass<W> {
     /// Passes over what this shard owns, from where it has come before. Ends early if the array stops or freezes.
     pub(crate) async fn run(&self) {
         assert!(!self.is_running.replace(true), "one pass at a time");
-        self.next.set(self.shared.in_sync_below.get().0);
+        self.next.set(self.below.get());
         self.in_flight.borrow_mut().clear();
         let outcomes = join_all((0..self.windows_at_once()).map(|_| self.pass_windows())).await;
         // A window fails if the array freezes: the others have seen that at the gate.
@@ -77,8 +80,7 @@ impl<W: World> Pass<W> {
 
     /// How far it has come.
     pub(crate) fn report(&self) -> PassReport {
-        let below = self.shared.in_sync_below.get();
-        let readable_below = self.unreadable_from.get().map_or(below, |from| below.min(Sectors(from)));
+        let (below, readable_below) = (Sectors(self.below.get()), self.shared.in_sync_below.get());
         PassReport { below, readable_below, counts: self.counts.get() }
     }
 
@@ -92,6 +94,10 @@ impl<W: World> Pass<W> {
             } else {
                 Some(self.shared.locks.guard(self.locked(at, length)).await)
             };
+            if !self.shared.torn.is_empty() {
+                // A write of these rows may have been refused half done while this window waited for its lock.
+                return Err(ErrorKind::Frozen.into());
+            }
             let met = self.resync.resync_window(at, length).await?;
             self.end_window(at, met);
         }
@@ -127,8 +133,11 @@ impl<W: World> Pass<W> {
 
     fn note_progress(&self) {
         let below = self.in_flight.borrow().iter().copied().min().unwrap_or(self.next.get());
-        assert!(below >= self.shared.in_sync_below.get().0, "what is consistent stays so");
-        self.shared.in_sync_below.set(Sectors(below));
+        assert!(below >= self.below.get(), "a pass only goes on");
+        self.below.set(below);
+        let in_sync = self.unreadable_from.get().map_or(below, |from| below.min(from));
+        assert!(in_sync >= self.shared.in_sync_below.get().0, "what is consistent stays so");
+        self.shared.in_sync_below.set(Sectors(in_sync));
     }
 
     /// The first window at or after this sector that this shard owns: not longer than a block of the pass arena, in one

@@ -57,7 +57,8 @@ pub(crate) struct Passes<W: World> {
 impl<W: World> Passes<W> {
     pub(crate) fn new(steward: &Rc<Steward<W>>, recorder: &Rc<Recorder<W>>, flusher: &Rc<Flusher<W>>) -> Rc<Passes<W>> {
         let (steward, recorder, flusher) = (steward.clone(), recorder.clone(), flusher.clone());
-        let progress = Cell::new(Progress::default());
+        let total = progress::total(&steward.shared.layout);
+        let progress = Cell::new(Progress { total, ..Progress::default() });
         Rc::new(Passes { steward, recorder, flusher, is_running: Cell::new(false), progress, changed: Notify::new() })
     }
 
@@ -67,17 +68,17 @@ impl<W: World> Passes<W> {
         if !self.steward.master().needs_resync() || self.is_running.replace(true) {
             return;
         }
-        let total = progress::total(&self.steward.shared.layout);
         let done = self.steward.master().resync_from().expect("a resync is needed");
-        self.progress.set(Progress { done, total, ..Progress::default() });
+        self.progress.set(Progress { done, total: self.progress.get().total, ..Progress::default() });
         self.steward.shared.world.spawn(self.clone().resync());
         self.changed.notify_all();
     }
 
-    /// How far the resync has come, if one is needed.
+    /// How far the resync has come, if one runs or was stopped.
     pub(crate) fn progress(&self) -> Option<Progress> {
         let master = self.steward.master();
-        let recorded = master.resync_from().filter(|_| master.needs_resync())?;
+        let is_due = master.needs_resync() && !self.steward.shared.config.read_only;
+        let recorded = master.resync_from().filter(|_| is_due)?;
         let progress = self.progress.get();
         Some(Progress { done: progress.done.max(recorded), ..progress })
     }
@@ -104,7 +105,7 @@ impl<W: World> Passes<W> {
         let master = self.steward.master();
         match master.frozen_error() {
             _ if self.is_running.get() => None,
-            _ if !master.needs_resync() => Some(Ok(self.progress.get())),
+            _ if !master.needs_resync() || self.steward.shared.config.read_only => Some(Ok(self.progress.get())),
             Some(error) => Some(Err(PassError::Frozen(error))),
             None if master.gate() == Gate::Stopped => Some(Err(PassError::Stopped)),
             None => None,

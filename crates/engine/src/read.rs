@@ -10,7 +10,7 @@ use crate::row::Rows;
 use crate::sabotage;
 use crate::shared::Shared;
 use crate::verdict::Operation;
-use crate::view::{Copies, SlotMember, View};
+use crate::view::{Copies, Gate, SlotMember, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -144,8 +144,7 @@ impl<W: World> Reader<W> {
             let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
             return self.read_beside(range, into, failed.slot).await;
         }
-        self.refuse_other_version(range, failed.failure())?;
-        self.shared.note_read_failure(failed.failure()).await?;
+        self.note_failure(&[range], failed.failure()).await?;
         let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
         sabotage::answer_instead!(ZeroesForError, Ok(sabotage::zeroes(into)));
         let tried = Tried { avoid: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
@@ -312,11 +311,27 @@ impl<W: World> Reader<W> {
         if failed.error.kind == ErrorKind::Late {
             return Ok(Tried { late: tried.late.with(failed.slot), ..tried });
         }
-        for part in parts {
-            self.refuse_other_version(ArrayRange::new(range.start + part.offset, part.length), failed)?;
-        }
-        self.shared.note_read_failure(failed).await?;
+        let of_part = |part: &Part| ArrayRange::new(range.start + part.offset, part.length);
+        let ranges: SmallVec<[ArrayRange; 4]> = parts.iter().map(of_part).collect();
+        self.note_failure(&ranges, failed).await?;
         Ok(Tried { avoid: tried.avoid.with(failed.slot), ..tried })
+    }
+
+    /// Counts a failed read of these ranges. An error ends the request: no other member may answer it.
+    async fn note_failure(&self, ranges: &[ArrayRange], failed: Failure) -> Result<(), IoError> {
+        // A member that is gone is failed. Then another copy is the canonical one, and may be read.
+        let is_failed_first =
+            failed.error.kind == ErrorKind::Gone && self.shared.with_view(|view| view.gate == Gate::Open);
+        if is_failed_first {
+            self.shared.note_read_failure(failed).await?;
+        }
+        for range in ranges {
+            self.refuse_other_version(*range, failed)?;
+        }
+        if !is_failed_first {
+            self.shared.note_read_failure(failed).await?;
+        }
+        Ok(())
     }
 
     /// If the copies may differ by now and the canonical one failed, another copy could return other bytes than an

@@ -63,7 +63,7 @@ impl std::fmt::Debug for LeftBehind {
     }
 }
 
-/// Settings for all shards of one [`run`].
+/// Settings for all shards of one [`run`](crate::run).
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How I/O is submitted to the kernel.

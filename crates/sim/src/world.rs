@@ -135,6 +135,8 @@ impl<M> SimWorld<M> {
         let handlers = std::mem::take(&mut *self.0.common.handlers.borrow_mut());
         drop(handlers);
         *self.0.common.handlers.borrow_mut() = vec![None; usize::from(self.0.common.machine.shards)];
+        // The next arrays begin at an earlier time.
+        self.0.common.mail_last.borrow_mut().fill(0);
     }
 }
 

@@ -23,8 +23,8 @@ impl Master {
             // the failures of those that it left out are recorded.
             superblock.resync_offset = match self.resync_from {
                 _ if self.is_dirty => 0,
-                Some(from) => from.0,
-                None => Superblock::CLEAN,
+                Some(from) if from < self.resync_end => from.0,
+                Some(_) | None => Superblock::CLEAN,
             };
             superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
             superblock.recovery_offset = 0;

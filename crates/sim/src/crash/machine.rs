@@ -194,10 +194,10 @@ impl Machine {
 
     /// Power fails: all tasks and operations are dropped. The members keep their contents.
     pub fn reset(&self) {
-        let flights = self.0.flights.take();
+        // Their ends wake tasks, which must not be those of the next array.
+        drop(self.0.flights.take());
         self.0.world.shut_down();
         self.0.executor.restart();
-        drop(flights);
         assert!(self.0.flights.borrow().is_empty() && self.0.executor.tasks() == 0, "work of an array that is gone");
     }
 

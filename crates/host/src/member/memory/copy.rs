@@ -120,8 +120,8 @@ mod x86 {
                 inout("rcx") 4096usize => _,
                 inout("rdi") target => _,
                 inout("rsi") source => _,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                // `vzeroupper` clears the upper halves of all of them.
+                clobber_abi("sysv64"),
                 options(nostack)
             );
         }
@@ -152,7 +152,7 @@ mod x86 {
                 inout("rcx") bytes => _,
                 inout("rdi") target => _,
                 inout("rsi") source => _,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                clobber_abi("sysv64"),
                 options(nostack)
             );
         }
