@@ -195,6 +195,8 @@ impl<W: World> Lifecycle<W> {
         let frozen = steward.master().frozen_error();
         let epoch = self.steward.publish(Change::Close).await;
         self.steward.drain(epoch).await;
+        // A member that fails in it must be recorded by this stop.
+        self.passes.flush_over().await;
         let outcome = match frozen {
             Some(error) => {
                 mark::hit(Mark::StoppedFrozen);

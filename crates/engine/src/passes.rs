@@ -50,6 +50,7 @@ pub(crate) struct Passes<W: World> {
     recorder: Rc<Recorder<W>>,
     flusher: Rc<Flusher<W>>,
     is_running: Cell<bool>,
+    is_flushing: Cell<bool>,
     progress: Cell<Progress>,
     changed: Notify,
 }
@@ -59,7 +60,8 @@ impl<W: World> Passes<W> {
         let (steward, recorder, flusher) = (steward.clone(), recorder.clone(), flusher.clone());
         let total = progress::total(&steward.shared.layout);
         let progress = Cell::new(Progress { total, ..Progress::default() });
-        Rc::new(Passes { steward, recorder, flusher, is_running: Cell::new(false), progress, changed: Notify::new() })
+        let (is_running, is_flushing) = (Cell::new(false), Cell::new(false));
+        Rc::new(Passes { steward, recorder, flusher, is_running, is_flushing, progress, changed: Notify::new() })
     }
 
     /// Begins a resync if the array needs one and none is running. The caller holds the transition, and has just opened
@@ -120,8 +122,7 @@ impl<W: World> Passes<W> {
             }
             // Copies that were made equal must not differ again after a crash. If this fails, the array has frozen.
             let is_over = self.is_over() || sabotage::is(Sabotage::SkipResync);
-            let is_flushed =
-                is_over && (sabotage::is(Sabotage::SkipPassFlush) || self.flusher.flush_round().await.is_ok());
+            let is_flushed = is_over && (sabotage::is(Sabotage::SkipPassFlush) || self.flush().await);
             // Whoever closes the gate holds the transition until it is open again, or for good.
             let _one = steward.transition.acquire(1).await;
             let gate = steward.master().gate();
@@ -136,6 +137,24 @@ impl<W: World> Passes<W> {
             self.changed.notify_all();
             return;
         }
+    }
+
+    /// Flushes the members, unless a stop has begun: that waits for what is under way, and flushes them itself.
+    async fn flush(&self) -> bool {
+        if self.steward.is_stopping.get() {
+            return false;
+        }
+        assert!(!self.is_flushing.replace(true), "one pass, one flush");
+        let is_flushed = self.flusher.flush_round().await.is_ok();
+        self.is_flushing.set(false);
+        self.changed.notify_all();
+        is_flushed
+    }
+
+    /// Waits until no flush of a pass is under way. None begins after a stop has.
+    pub(crate) async fn flush_over(&self) {
+        assert!(self.steward.is_stopping.get(), "a stop waits for it");
+        self.changed.wait_for(|| (!self.is_flushing.get()).then_some(())).await;
     }
 
     fn is_over(&self) -> bool {
@@ -158,7 +177,7 @@ impl<W: World> Passes<W> {
             let below = self.note(steward.pass_reports().await.into_iter());
             let recorded = steward.master().resync_from().expect("the resync runs");
             let is_far = below.0 >= recorded.0 + self.progress.get().total.0.div_ceil(CHECKPOINTS);
-            if is_far && steward.may_record_checkpoint() && self.flusher.flush_round().await.is_ok() {
+            if is_far && steward.may_record_checkpoint() && self.flush().await {
                 self.record_checkpoint(below).await;
             }
         }

@@ -14,7 +14,7 @@ use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
 use crate::recorded::Recorded;
 use crate::row_parity::{NewParity, OldBytes, generate, modify, recover_blocks};
-use crate::row_plan::{Blocks, Interval, RowPlan, blocks_of, choose, reads_of, reads_to_recover};
+use crate::row_plan::{Blocks, Interval, RowPlan, Segment, blocks_of, choose, reads_of, reads_to_recover};
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::torn::TornState;
@@ -147,13 +147,14 @@ impl<W: World> RowIo<W> {
     async fn write_planned(
         &self,
         map: &RowMap,
-        interval: Interval,
+        mut interval: Interval,
         fua: Fua,
         room: Permit,
         earlier: Vec<ReadError>,
     ) -> Result<Recorded, Vec<FailedPart>> {
         let covered = interval.covered(map);
-        let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
+        let (start, length) = (interval.start, interval.length);
+        let failed = |error| vec![FailedPart { start, length, covered, error }];
         let at = map.start + interval.start;
         let is_in_sync = self.is_in_sync(at, interval.length);
         let (mut unreadable, mut late, mut read_errors) = (SlotSet::EMPTY, self.shared.slow_members(), Vec::new());
@@ -187,7 +188,11 @@ impl<W: World> RowIo<W> {
                     break (view, modify(map, &interval, old));
                 }
                 // A rare path with long lists: boxed, to keep the future of a read-modify-write small.
-                Ok(old) => break (view, Box::pin(self.new_parity(map, &interval, plan, old)).await),
+                Ok(old) => {
+                    let unread = blocks.data.minus(covered).and(blocks.usable).minus(blocks.readable);
+                    let healed = if is_in_sync { SlotSet::EMPTY } else { unread };
+                    break (view, Box::pin(self.new_parity(map, &mut interval, plan, old, healed)).await);
+                }
                 Err(failures) => {
                     mark::hit(Mark::RowPlannedAgain);
                     let noted = self.note_failed_reads(failures, &mut unreadable, &mut late, &mut read_errors);
@@ -320,7 +325,16 @@ impl<W: World> RowIo<W> {
         if failures.is_empty() { Ok(old) } else { Err(failures) }
     }
 
-    async fn new_parity(&self, map: &RowMap, interval: &Interval, plan: RowPlan, old: OldBytes) -> NewParity {
+    /// `healed`: slots of data that could not be read in a row that is not in sync. Parity is computed from what they
+    /// are computed to hold, so they are written, too, as the resync would.
+    async fn new_parity(
+        &self,
+        map: &RowMap,
+        interval: &mut Interval,
+        plan: RowPlan,
+        old: OldBytes,
+        healed: SlotSet,
+    ) -> NewParity {
         let length = interval.length;
         match plan {
             RowPlan::DataOnly => NewParity::default(),
@@ -336,8 +350,14 @@ impl<W: World> RowIo<W> {
             RowPlan::Recover => {
                 mark::hit(Mark::RowRecovered);
                 self.shared.count(|counters| counters.rows_reconstructed += 1);
-                let all = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
-                generate(&self.shared.world, map, interval, &all).await
+                let mut all = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
+                let parity = generate(&self.shared.world, map, interval, &all).await;
+                for data in (0..map.data.len()).filter(|data| healed.contains(map.data[*data])) {
+                    let block = all.data[data].take().expect("all blocks are known");
+                    let from = buffers::one_piece(block).freeze();
+                    interval.new.push(Segment { data, start: interval.start, from });
+                }
+                parity
             }
             RowPlan::Impossible => unreachable!("an impossible plan has no reads"),
         }
