@@ -25,6 +25,7 @@ use crate::master::{Change, FreezeCause};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
 use crate::verdict::{Operation, Verdict};
+use crate::view::Gate;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::SlotSet;
@@ -149,6 +150,10 @@ impl<W: World> Judge<W> {
     }
 
     async fn judge_now(&self, failures: &[Failure]) -> bool {
+        if self.steward.master().gate() == Gate::Stopped {
+            // No superblock is written any more. Only the probe of a slow member can fail as late as this.
+            return false;
+        }
         let is_new = self.judge(failures);
         if is_new {
             assert!(!failures.is_empty(), "nothing changes without a failure");
