@@ -56,22 +56,22 @@ fn a_member_taken_by_force_is_not_told_by_the_freshest_superblock_that_it_is_fau
     assert_eq!(images.iter().map(|(member, _)| *member).collect::<Vec<_>>(), [0]);
 }
 
-/// The state of a dirty raid1 of two members that is open, in the middle of its resync.
-fn resyncing_mirror() -> Master {
+/// The state of a raid1 of two members whose resync has come to sector 8, while no write is under way.
+fn half_resynced_mirror() -> Master {
     let mut members = candidates::array(Level::Raid1, 2, 0);
     members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
     let mut master = Master::new(&candidates::start(&members).expect("all are there"));
     master.apply(Change::Open);
     assert!(master.takes_writes() && master.needs_resync());
+    master.apply(Change::HoldWrites);
+    master.apply(Change::Checkpoint(Sectors(8)));
+    master.apply(Change::MarkClean);
     master
 }
 
 #[test]
 fn a_resync_that_is_over_when_the_array_is_stopped_leaves_it_clean() {
-    let mut master = resyncing_mirror();
-    master.apply(Change::HoldWrites);
-    master.apply(Change::Checkpoint(Sectors(8)));
-    master.apply(Change::MarkClean);
+    let mut master = half_resynced_mirror();
     let says = |master: &Master| master.images().into_iter().map(|(_, image)| image.resync_offset).collect::<Vec<_>>();
     assert_eq!(says(&master), [8, 8]);
     master.apply(Change::Checkpoint(master.resync_end));
@@ -80,10 +80,7 @@ fn a_resync_that_is_over_when_the_array_is_stopped_leaves_it_clean() {
 
 #[test]
 fn an_idle_array_whose_resync_met_unreadable_sectors_admits_no_write_before_its_mark_is_durable() {
-    let mut master = resyncing_mirror();
-    master.apply(Change::HoldWrites);
-    master.apply(Change::Checkpoint(Sectors(8)));
-    master.apply(Change::MarkClean);
+    let mut master = half_resynced_mirror();
     master.apply(Change::MarkSuspect);
     assert!(!master.takes_writes() && master.is_dirty());
 }

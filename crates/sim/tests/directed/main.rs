@@ -55,6 +55,19 @@ fn start(rig: &mut Rig, away: &[u16]) -> Live {
     start_with(rig, away, &Config::default())
 }
 
+/// Changes the superblock of a member while no array uses it.
+fn change_superblock(rig: &Rig, slot: u16, change: impl FnOnce(&mut Superblock)) {
+    let disk = rig.disk(slot);
+    let mut image = disk.medium().current().to_vec();
+    let place = 8 * 512..16 * 512;
+    let bytes: &[u8; 4096] = image[place.clone()].try_into().expect("a superblock");
+    let mut superblock = Superblock::parse(bytes, Sector(8), disk.geometry().size).expect("a good one");
+    change(&mut superblock);
+    image[place].copy_from_slice(&superblock.encode()[..]);
+    disk.replace(image);
+    rig.guard.reset_events(slot, superblock.events);
+}
+
 /// The array, open; a dirty one after its resync.
 fn start_with(rig: &mut Rig, away: &[u16], config: &Config) -> Live {
     let live = open_with(rig, away, config);
@@ -524,15 +537,7 @@ fn a_member_that_cannot_be_brought_up_to_date_is_failed_during_the_start() {
     for lagging in 0..3 {
         let mut rig = rig(1, 3, false);
         let disk = rig.disk(lagging).clone();
-        let mut image = disk.medium().current().to_vec();
-        let place = 8 * 512..16 * 512;
-        let bytes: &[u8; 4096] = image[place.clone()].try_into().expect("a superblock");
-        let mut superblock = Superblock::parse(bytes, Sector(8), disk.geometry().size).expect("a good one");
-        assert!(superblock.events > 0);
-        superblock.events -= 1;
-        image[place].copy_from_slice(&superblock.encode()[..]);
-        disk.replace(image);
-        rig.guard.reset_events(lagging, superblock.events);
+        change_superblock(&rig, lagging, |superblock| superblock.events -= 1);
         rig.judge.lost.borrow_mut().insert(lagging);
         let effect = Effect::Error(ErrorKind::Media);
         disk.add_fault(Fault { victim: Target::SuperWrites, after: 0, effect });

@@ -75,3 +75,39 @@ fn a_resync_goes_on_where_a_stop_has_ended_it() {
         rig.power_off();
     }
 }
+
+/// ```text
+///   raid6, D2 missing      a write of D0 and D1 holds the row, a window of the resync waits for it
+///                          D1's member is full: the array freezes, and the row is torn: D0, P, Q new, D1 old
+/// ```
+/// The window must not take the row for a whole one: it would compute another D2 from P and the old D1, and write the Q
+/// of that.
+#[test]
+fn a_window_that_waited_for_a_row_leaves_it_alone_if_it_is_torn() {
+    let shape = Shape { level: 6, layout: 2, chunk: 2, slots: 5, size: 40, member_sizes: Vec::new() };
+    let mut rng = Rng::new(7);
+    let executor = Executor::new(rng.fork(), false);
+    let setup = Setup { pool_factor: 2, ..Setup::plain(shape) };
+    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    rig.judge.is_over_budget.set(true);
+    // All is zero, so the resync has nothing to correct.
+    (0..5).for_each(|slot| change_superblock(&rig, slot, |superblock| superblock.resync_offset = 0));
+    let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
+    let Layout::Parity(layout) = plan.layout else { panic!("it has parity") };
+    // Behind those that the first windows take.
+    let row = Row(15);
+    let map = layout.row(row);
+    let live = open_with(&mut rig, &[map.data[2].0], &Config { pass_window: layout.chunk(), ..Config::default() });
+    let full = Effect::ErrorsFromNow(ErrorKind::NoSpace);
+    rig.disk(map.data[1].0).add_fault(Fault { victim: Target::Writes, after: 0, effect: full });
+    let slow = Effect::Hang(Duration::from_secs(2));
+    rig.disk(map.data[0].0).add_fault(Fault { victim: Target::Writes, after: 0, effect: slow });
+    let (at, chunk) = (row.0 * layout.stripe().0, layout.chunk().0);
+    let answers = all(&rig, &live, vec![write(&rig, &live, at, 2 * chunk, 7)]);
+    assert_eq!(answers[0].as_ref().map_err(|error| error.kind), Err(ErrorKind::NoSpace));
+    let pause = rig.executor.clone();
+    all(&rig, &live, vec![async move { pause.sleep(Duration::from_secs(5)).await }]);
+    let lost = all(&rig, &live, vec![read(&live, at + 2 * chunk, chunk)]);
+    assert!(lost == [Ok(vec![0; 2 * 512])], "the data of the missing member has changed");
+    rig.power_off();
+}
