@@ -28,9 +28,9 @@ use uraid_block::local::{Either, Notify, race};
 use uraid_block::{IoError, Sectors};
 
 /// How often the shards are asked how far they have come.
-const LOOK: Duration = Duration::from_millis(200);
+const REPORT_PERIOD: Duration = Duration::from_millis(200);
 
-/// Of an idle array, the superblocks learn of each such part of a pass.
+/// While no write is under way, the superblocks are updated after each of this many equal parts of a pass.
 const CHECKPOINTS: u64 = 16;
 
 /// Why a pass ended before its end.
@@ -67,7 +67,7 @@ impl<W: World> Passes<W> {
     /// Begins a resync if the array needs one and none is running. The caller holds the transition, and has just opened
     /// the gate.
     pub(crate) fn begin(self: &Rc<Self>) {
-        if !self.steward.master().needs_resync() || self.is_running.replace(true) {
+        if !self.is_due() || self.is_running.replace(true) {
             return;
         }
         let done = self.steward.master().resync_from().expect("a resync is needed");
@@ -76,11 +76,14 @@ impl<W: World> Passes<W> {
         self.changed.notify_all();
     }
 
+    /// Whether a resync runs, or should. An array that is only read has none.
+    fn is_due(&self) -> bool {
+        self.steward.master().needs_resync() && !self.steward.shared.config.read_only
+    }
+
     /// How far the resync has come, if one runs or was stopped.
     pub(crate) fn progress(&self) -> Option<Progress> {
-        let master = self.steward.master();
-        let is_due = master.needs_resync() && !self.steward.shared.config.read_only;
-        let recorded = master.resync_from().filter(|_| is_due)?;
+        let recorded = self.steward.master().resync_from().filter(|_| self.is_due())?;
         let progress = self.progress.get();
         Some(Progress { done: progress.done.max(recorded), ..progress })
     }
@@ -107,7 +110,7 @@ impl<W: World> Passes<W> {
         let master = self.steward.master();
         match master.frozen_error() {
             _ if self.is_running.get() => None,
-            _ if !master.needs_resync() || self.steward.shared.config.read_only => Some(Ok(self.progress.get())),
+            _ if !self.is_due() => Some(Ok(self.progress.get())),
             Some(error) => Some(Err(PassError::Frozen(error))),
             None if master.gate() == Gate::Stopped => Some(Err(PassError::Stopped)),
             None => None,
@@ -123,7 +126,7 @@ impl<W: World> Passes<W> {
             // Copies that were made equal must not differ again after a crash. If this fails, the array has frozen.
             let is_over = self.is_over() || sabotage::is(Sabotage::SkipResync);
             let is_flushed = is_over && (sabotage::is(Sabotage::SkipPassFlush) || self.flush().await);
-            // Whoever closes the gate holds the transition until it is open again, or for good.
+            // A stop or command that closes the gate holds the transition until it has opened it, or stopped the array.
             let _one = steward.transition.acquire(1).await;
             let gate = steward.master().gate();
             assert_ne!(gate, Gate::Closed, "only a transition closes the gate");
@@ -170,7 +173,7 @@ impl<W: World> Passes<W> {
         let mut all = pin!(steward.shared.calls.call_all(|| Call::Pass));
         loop {
             // Only the sleep is dropped: a round of superblocks must not be.
-            if let Either::Left(reports) = race(all.as_mut(), steward.shared.world.sleep(LOOK)).await {
+            if let Either::Left(reports) = race(all.as_mut(), steward.shared.world.sleep(REPORT_PERIOD)).await {
                 self.note(reports.into_iter().map(Answer::passed));
                 return;
             }
