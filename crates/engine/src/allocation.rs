@@ -17,7 +17,7 @@ use uraid_layout::{CopyChoice, Layout};
 /// The most pieces that one query looks at; the answer then covers these.
 const PIECES_MAX: usize = 256;
 /// The first skip tries this many stripes, the next one twice as many, and so on.
-const LEAP_STRIPES: u64 = 16;
+const SKIP_STRIPES: u64 = 16;
 
 impl<W: World> Shared<W> {
     /// The first stretch of one kind in `range`. The caller is inside an epoch.
@@ -27,7 +27,7 @@ impl<W: World> Shared<W> {
         assert!(known.length <= range.length, "the answer is about the range");
         if known.is_zero {
             // Skip only once: the skip ends where some member stores something.
-            known.length = self.leap(range, known.length).await?;
+            known.length = self.skip(range, known.length).await?;
         }
         for _ in 1..PIECES_MAX {
             if known.length == range.length {
@@ -70,18 +70,18 @@ impl<W: World> Shared<W> {
     }
 
     /// How far from the start of `range` everything is zero. The first `known` sectors are known to be zero already.
-    async fn leap(&self, range: ArrayRange, known: Sectors) -> Result<Sectors, IoError> {
+    async fn skip(&self, range: ArrayRange, known: Sectors) -> Result<Sectors, IoError> {
         assert!(known <= range.length, "what is known is in the range");
         let view = self.view();
         let stripe = self.layout.stripe().0.max(1);
-        let (mut length, mut step) = (known.0, stripe.saturating_mul(LEAP_STRIPES));
+        let (mut length, mut step) = (known.0, stripe.saturating_mul(SKIP_STRIPES));
         while length < range.length.0 {
             let next = length.saturating_add(step).min(range.length.0);
             let ahead = ArrayRange::new(range.start + Sectors(length), Sectors(next - length));
             if !self.is_all_zero(&view, ahead).await? {
                 break;
             }
-            assert!(next > length, "a leap goes on");
+            assert!(next > length, "a skip goes on");
             (length, step) = (next, step.saturating_mul(2));
         }
         assert!(known.0 <= length && length <= range.length.0);

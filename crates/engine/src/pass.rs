@@ -12,7 +12,8 @@
 //!                                  ^ in_sync_below: these two are in flight, whatever was done above
 //! ```
 //!
-//! A write waits for a window only if it overlaps one that is in flight. A read never does.
+//! A window with a sector that could neither be read nor computed holds `in_sync_below` back, and not the pass. A write
+//! waits for a window only if it overlaps one that is in flight. A read never does.
 
 use crate::permit::UNIT;
 use crate::progress::{self, PassCounts, PassReport, WINDOW};

@@ -83,8 +83,8 @@ impl<W: World> Drop for Locks<'_, W> {
 
 /// What a write, discard or write-zeroes holds: its range against overlapping ones, and its place in its epoch. Keep it
 /// until the failures of the request are recorded. The locks are given back before the epoch is left, so after a drain
-/// no older request holds a range. The mail that unlocks at another shard may still be on its way then. Until it
-/// arrives, a new lock of the range waits a little longer than it had to; no older request is in flight.
+/// no older request holds a range. The mail that unlocks at another shard may arrive later. Until then a new lock of
+/// the range waits, although no older request is in flight.
 #[must_use]
 pub(crate) struct WritePermit<'a, W: World> {
     /// Dropped first.

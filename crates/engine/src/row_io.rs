@@ -1,7 +1,7 @@
 //! Writing and recovering one interval of a row that this shard holds.
 //! Owns: the reads, the parity arithmetic and the writes of each row plan. Not here: the choice (`row_plan`), the
 //! holder of the row (`row`).
-//! The short ways of most small requests are `row_io/update` and `row_io/one_lost`.
+//! The fast paths of most small requests are `row_io/update` and `row_io/one_lost`.
 //! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
@@ -71,7 +71,7 @@ pub(crate) struct RowIo<W: World> {
     blocks_to_read: Rc<Semaphore>,
     /// The slots of a healthy array.
     all: SlotSet,
-    /// Whether small writes of a healthy array may go the short way (`update`).
+    /// Whether small writes of a healthy array may take the fast path (`update`).
     updates_two: bool,
 }
 

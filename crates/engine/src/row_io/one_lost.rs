@@ -1,4 +1,4 @@
-//! The short way of a read of a degraded row: one stretch of one lost data chunk, as the sum of all other data and P.
+//! The fast path of a read of a degraded row: one stretch of one lost data chunk, as the sum of all other data and P.
 //! Owns: [`OneLost`], which reads go this way. Not here: all other reads of lost bytes, and this one if a member fails
 //! (`row_io`).
 //! Invariant: it reads what `recover_interval` would. All of its scratch is taken before its first read.
@@ -28,7 +28,7 @@ pub(crate) struct OneLost {
 }
 
 impl<W: World> RowIo<W> {
-    /// Prepares a read of `length` sectors from `start` of a row's data, if it can go the short way now.
+    /// Prepares a read of `length` sectors from `start` of a row's data, if it can take the fast path now.
     pub(crate) fn plan_one_lost(&self, row: Row, start: Sectors, length: Sectors) -> Option<OneLost> {
         if length > self.partial_max() || !self.shared.torn.is_empty() || !self.shared.slow_members().is_empty() {
             return None;

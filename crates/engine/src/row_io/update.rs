@@ -1,4 +1,4 @@
-//! The short way of a small write: one stretch of one data chunk and its P, in a row whose members are all there.
+//! The fast path of a small write: one stretch of one data chunk and its P, in a row whose members are all there.
 //! Owns: [`Update`], which writes go this way. Not here: all other writes of a row, and this one if a read fails
 //! (`row_io`).
 //! Invariant: it reads and writes what `write_interval` would. All of its scratch is taken before its first read, and
@@ -45,7 +45,7 @@ pub(super) fn is_of_two(layout: &ParityLayout) -> bool {
 }
 
 impl<W: World> RowIo<W> {
-    /// Prepares a write of `length` sectors from `start` of a row's data, if it can go the short way now.
+    /// Prepares a write of `length` sectors from `start` of a row's data, if it can take the fast path now.
     #[inline]
     pub(crate) fn plan_update(&self, row: Row, start: Sectors, length: Sectors) -> Option<Update> {
         if !self.updates_two || length > self.partial_max() || sabotage::is(Sabotage::SkipParity) {
@@ -115,7 +115,7 @@ impl<W: World> RowIo<W> {
         }
     }
 
-    /// The long way, after a read has failed.
+    /// The same without the fast path, after a read has failed.
     async fn write_again(
         &self,
         row: Row,

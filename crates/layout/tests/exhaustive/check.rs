@@ -165,13 +165,13 @@ fn check_places_to_write(
     let mut places = Vec::new();
     if !copies.places_to_write(range, usable, |slot, at| places.push((slot, at))) {
         let is_piece = !range.length.is_zero() && layout.contiguous(range.start) >= range.length;
-        return if is_piece && plan.lost.is_empty() { Err("a write of one piece has no short way") } else { Ok(()) };
+        return if is_piece && plan.lost.is_empty() { Err("a write of one piece has no fast path") } else { Ok(()) };
     }
     places.sort_unstable();
     if !plan.runs.iter().map(|run| (run.slot, run.at)).eq(places)
         || plan.runs.iter().any(|run| run.length != range.length)
     {
-        return Err("the short way of a write goes elsewhere than its plan");
+        return Err("the fast path of a write goes elsewhere than its plan");
     }
     Ok(())
 }
