@@ -111,3 +111,33 @@ fn a_window_that_waited_for_a_row_leaves_it_alone_if_it_is_torn() {
     assert!(lost == [Ok(vec![0; 2 * 512])], "the data of the missing member has changed");
     rig.power_off();
 }
+
+/// An idle array records how far its resync has come. What lies below was flushed before, so power may fail right then.
+#[test]
+fn what_an_idle_array_records_of_its_resync_survives_a_power_cut() {
+    for (level, slots) in [(1, 2), (5, 3), (6, 4)] {
+        let mut rig = rig(level, slots, true);
+        // The resync stands still twice: the array becomes idle in the first pause, and records more in the second.
+        for after in [2, 4] {
+            let pause = Effect::Hang(Duration::from_secs(1));
+            rig.disk(0).add_fault(Fault { victim: Target::Reads, after, effect: pause });
+        }
+        let live = open_with(&mut rig, &[], &Config { pass_window: Sectors(1), ..Config::default() });
+        let mut recorded = Vec::new();
+        for millis in [900, 800] {
+            let pause = rig.executor.clone();
+            all(&rig, &live, vec![async move { pause.sleep(Duration::from_millis(millis)).await }]);
+            for _ in 0..20 {
+                let images = rig.judge.images(&mut rig.rng);
+                let Ok(Assembled::Plan(plan)) = rig.judge.assemble(&images, AssembleMode::Plain) else {
+                    panic!("raid{level} cannot be assembled")
+                };
+                rig.judge.check_redundancy_below(&images, &plan).unwrap_or_else(|found| panic!("raid{level}: {found}"));
+                recorded.push(plan.template.resync_offset);
+            }
+        }
+        recorded.dedup();
+        assert!(recorded.len() == 2 && recorded[0] < recorded[1], "raid{level}: {recorded:?}");
+        rig.power_off();
+    }
+}
