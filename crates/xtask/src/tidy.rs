@@ -1,6 +1,6 @@
 //! Rules of STYLE.md that a machine can check and neither clippy nor rustfmt does.
-//! Owns: lengths of files, heads, leftovers, links of the documents. Not here: lengths of functions, `unsafe`, reasons of
-//! exceptions, which are lints (`Cargo.toml`, `clippy.toml`); imports (`floors`); citations (`citations`), which are
+//! Owns: lengths of files, heads, leftovers, links of the documents, who may lift the lint against `unsafe`. Not here:
+//! lengths of functions, SAFETY, reasons of exceptions, which are lints (`Cargo.toml`, `clippy.toml`); imports (`floors`); citations (`citations`), which are
 //! checked with the rest.
 //! Invariant: every finding names the file, the line and the bound.
 
@@ -10,6 +10,12 @@ use crate::source::{Source, words};
 use std::path::Path;
 
 const FILE_LINES_MAX: usize = 600;
+
+/// Crates that may lift the lint against `unsafe`. Tests of any crate may (a counting allocator needs it).
+const UNSAFE_CRATES: &[&str] = &["block", "parity", "host"];
+
+/// The one file of a tool that may: its counting allocator is shared by a test and a driver.
+const UNSAFE_FILE: &str = "fuzz/src/allocation.rs";
 
 /// Marks of unfinished work; they belong in an issue.
 const LEFTOVERS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
@@ -47,6 +53,7 @@ fn check_source(source: &Source) -> Vec<Finding> {
         found.push((source.lines.len(), format!("{} lines in a file, at most {FILE_LINES_MAX}", source.lines.len())));
     }
     found.extend(check_head(source));
+    found.extend(check_unsafe(source));
     found.extend(check_words(source));
     found.into_iter().map(|(line, what)| Finding { path: source.path.clone(), line, what }).collect()
 }
@@ -67,6 +74,18 @@ fn check_head(source: &Source) -> Option<(usize, String)> {
 fn is_library(path: &Path) -> bool {
     let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
     parts.get(2) == Some(&"src") && parts.get(3) != Some(&"bin") && !path.ends_with("main.rs")
+}
+
+/// `unsafe` is denied by a lint, which only the listed crates lift.
+fn check_unsafe(source: &Source) -> Vec<(usize, String)> {
+    let crate_name = source.path.iter().nth(1).and_then(|name| name.to_str()).unwrap_or("");
+    let is_test = source.path.iter().nth(2).is_some_and(|folder| folder == "tests");
+    if UNSAFE_CRATES.contains(&crate_name) || is_test || source.path == Path::new(UNSAFE_FILE) {
+        return Vec::new();
+    }
+    let lines = source.code.iter().enumerate().filter(|(_, line)| !words(line, "unsafe_code").is_empty());
+    let what = format!("`unsafe_code` is lifted in {crate_name}; only {} may", UNSAFE_CRATES.join(", "));
+    lines.map(|(index, _)| (index + 1, what.clone())).collect()
 }
 
 fn check_words(source: &Source) -> Vec<(usize, String)> {
@@ -136,6 +155,14 @@ mod tests {
         assert_eq!(findings("crates/layout/src/a.rs", "//! A thing.\n").len(), 1);
         assert_eq!(findings("crates/layout/tests/a.rs", "//! A thing.\n").len(), 0);
         assert_eq!(findings("crates/layout/tests/a.rs", "fn a() {}\n").len(), 1);
+    }
+
+    #[test]
+    fn only_listed_crates_and_tests_lift_the_lint_against_unsafe() {
+        let lifted = format!("{HEAD}#![allow(unsafe_code, reason = \"speed\")]\nfn a() {{}}\n");
+        assert_eq!(findings("crates/layout/src/a.rs", &lifted).len(), 1);
+        assert_eq!(findings("crates/parity/src/a.rs", &lifted).len(), 0);
+        assert_eq!(findings("crates/layout/tests/a.rs", &lifted).len(), 0);
     }
 
     #[test]
