@@ -31,10 +31,10 @@ struct Place {
 
 enum State {
     Free,
-    /// For its answer. The waker is that of the last poll.
+    /// Waits for its answer. The waker is that of the last poll.
     Waits(Option<Waker>),
     Answered(Answer),
-    /// For its answer, which no task wants.
+    /// Its future was dropped: the answer will be dropped, too.
     Dropped,
 }
 
@@ -68,7 +68,8 @@ impl<W: World> Calls<W> {
 
     /// Hands an answer to the task that waits for it.
     pub(crate) fn answer(&self, id: CallId, answer: Answer) {
-        let waker = self.places.borrow_mut().answer(id, answer);
+        // An answer that no task wants is dropped here, while the places are not borrowed.
+        let (waker, _unwanted) = self.places.borrow_mut().answer(id, answer);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -137,13 +138,11 @@ impl Places {
         Poll::Pending
     }
 
-    fn answer(&mut self, id: CallId, answer: Answer) -> Option<Waker> {
+    /// Whom to wake, and the state of a place that is free now.
+    fn answer(&mut self, id: CallId, answer: Answer) -> (Option<Waker>, Option<State>) {
         match std::mem::replace(self.of(id), State::Answered(answer)) {
-            State::Waits(waker) => waker,
-            State::Dropped => {
-                drop(self.free(id));
-                None
-            }
+            State::Waits(waker) => (waker, None),
+            State::Dropped => (None, Some(self.free(id))),
             State::Free | State::Answered(_) => panic!("a call is answered once"),
         }
     }
@@ -167,8 +166,8 @@ mod tests {
         let context = Context::from_waker(Waker::noop());
         let (first, second) = (places.add(), places.add());
         assert!(places.poll(second, &context).is_pending());
-        assert!(places.answer(second, Answer::Count(2)).is_some(), "a task waits for it");
-        assert!(places.answer(first, Answer::Count(1)).is_none(), "it was not polled yet");
+        assert!(places.answer(second, Answer::Count(2)).0.is_some(), "a task waits for it");
+        assert!(places.answer(first, Answer::Count(1)).0.is_none(), "it was not polled yet");
         for (id, count) in [(first, 1), (second, 2)] {
             let Poll::Ready(answer) = places.poll(id, &context) else { panic!("it was answered") };
             assert_eq!(answer.count(), count);
@@ -184,8 +183,8 @@ mod tests {
         let (early, late) = (places.add(), places.add());
         let _ = places.give_up(early);
         assert!(places.free.is_empty());
-        assert!(places.answer(early, Answer::Done).is_none());
-        assert!(places.answer(late, Answer::Done).is_none());
+        assert!(places.answer(early, Answer::Done).0.is_none());
+        assert!(places.answer(late, Answer::Done).0.is_none());
         let _ = places.give_up(late);
         assert_eq!(places.free.len(), 2);
     }
