@@ -1,7 +1,8 @@
 //! Arrays that are started for one offline task of this process, on one shard, without sockets.
 //! Owns: what is said while they start, the end of a start by a signal. Not here: the task itself, the order of start,
 //! task and stop (`uraid_arrays::run`), served arrays (`session`).
-//! Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure.
+//! Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure. One whose resync
+//! is interrupted is left as a crash would leave it: its next start goes on.
 
 use crate::progress::ProgressLine;
 use crate::stack::{Assembled, Stack, StackError};
