@@ -68,6 +68,13 @@ fn static_checks(report: &mut Report) {
     report.stage("tidy", || Tally::one(tidy()));
     report
         .command("clippy", cargo(&["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"]));
+    // What the features of tests compile, which are run late and not by `ci`.
+    for (name, package, features) in
+        [("clippy, simulator", "uraid-sim", "shuttle,sabotage,marks"), ("clippy, loom", "uraid-host", "loom")]
+    {
+        let clippy = ["clippy", "-p", package, "--all-targets", "--features", features, "--", "-D", "warnings"];
+        report.command(name, cargo(&clippy));
+    }
     report.stage("docs", || {
         run_counted(
             cargo(&["doc", "--workspace", "--no-deps", "--keep-going", "--document-private-items"])

@@ -156,9 +156,13 @@ impl Judge {
         let copies = self.model.copies.iter().flat_map(|places| &places[1..]);
         let parity = self.model.rows.iter().flat_map(|row| std::iter::once(&row.p).chain(&row.q));
         for &place in copies.chain(parity) {
-            let rubbish = content(place.sector, u64::from(place.slot) + (1 << 24));
-            self.disks[usize::from(place.slot)].medium().replace(self.byte_of(place), &rubbish);
+            self.disks[usize::from(place.slot)].medium().replace(self.byte_of(place), &Self::rubbish(place));
         }
+    }
+
+    /// What a place with redundancy holds when the array starts dirty.
+    fn rubbish(place: OnMember) -> Bytes {
+        content(place.sector, u64::from(place.slot) + (1 << 24))
     }
 
     fn byte_of(&self, place: OnMember) -> usize {
@@ -296,9 +300,16 @@ impl Judge {
     fn is_on_members(&self, sectors: Range<u64>, kept: Kept, least: AtLeast, plan: &StartPlan) {
         let (inside, history) = (Self::slots_in(plan), self.history());
         for x in sectors {
-            for &place in self.model.copies[x as usize].iter().filter(|place| inside.contains(&place.slot)) {
+            let copies = &self.model.copies[x as usize];
+            for &place in copies.iter().filter(|place| inside.contains(&place.slot)) {
+                let bytes = self.on_member(place, kept);
+                // The resync has not been here, and no write that counts.
+                let is_untouched = || history.candidates(x, least).iter().any(|write| write.number == 0);
+                if self.setup.starts_dirty && place != copies[0] && bytes == Self::rubbish(place) && is_untouched() {
+                    continue;
+                }
                 let whose = || format!("{kept:?} bytes of the member of slot {}, which is in", place.slot);
-                history.check(x, &self.on_member(place, kept), least, &whose);
+                history.check(x, &bytes, least, &whose);
             }
         }
     }
@@ -314,11 +325,11 @@ impl Judge {
         self.history().unrecorded = Some(slot);
     }
 
-    /// The stop has returned: no more accesses to members. It is clean unless the stop came before the array was
-    /// consistent.
+    /// The stop has returned: no more accesses to members. The superblocks say clean, unless the stop came before the
+    /// start had ended, or before the end of the resync.
     pub(crate) fn was_stopped(&self, outcome: Result<(), StopError>, may_be_dirty: bool, status: &Status) {
         let is_clean = match outcome {
-            Ok(()) => true,
+            Ok(()) => status.resync.is_none_or(|progress| progress.done == progress.total),
             Err(StopError::NotClean(_)) if may_be_dirty => false,
             Err(StopError::NotClean(_) | StopError::Frozen(_) | StopError::FrozenPlain(_)) if self.is_over_budget => {
                 false

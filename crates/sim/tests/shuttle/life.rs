@@ -5,7 +5,8 @@
 
 use crate::disk::Member;
 use crate::judge::{Judge, content};
-use crate::shard::{ARENAS, ArenaBlocks, Options, RingChoice, Shard, run};
+use crate::options::{ARENAS, ArenaBlocks, Options, RingChoice};
+use crate::shard::{Shard, run};
 use crate::world::{Message, ShuttleArray, ShuttleWorld};
 use shuttle::rand::{Rng, thread_rng};
 use std::cell::Cell;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors, ShardIndex, Slot, SlotSet};
-use uraid_engine::{Array, Config, FailError, StartError, StartPlan, World};
+use uraid_engine::{Array, Config, FailError, PassError, StartError, StartPlan, World};
 use uraid_sim::model::{Model, Shape};
 
 /// How long an array is idle before it becomes clean. Short: a shard that ends waits until its watch notices the stop.
@@ -38,7 +39,7 @@ pub(crate) enum Trouble {
     TwoFail,
     /// More fail than the level survives.
     TooManyFail,
-    /// The array starts dirty: the stop may come during the resync.
+    /// The array starts dirty: requests run beside the resync, and the stop may come during it.
     StartsDirty,
 }
 
@@ -62,6 +63,8 @@ struct Case {
     stretch: u64,
     /// The stop comes after this many answers.
     stop_after: u64,
+    /// The stop waits for the end of the resync.
+    waits: bool,
     /// A second caller stops the array, too.
     stops_twice: bool,
     /// The operator fails a member after this many answers.
@@ -106,6 +109,7 @@ impl Case {
             shared,
             stretch: rng.gen_range(1..=stretch_max),
             stop_after: if stops_soon { 0 } else { rng.gen_range(0..=requests) },
+            waits: trouble == Trouble::StartsDirty && !stops_soon && rng.gen_range(0..2) == 0,
             stops_twice: rng.gen_range(0..4) == 0,
             fail_after: fails_by_hand,
             victim: Slot(victim),
@@ -189,7 +193,10 @@ impl Life {
             let life = self.clone();
             self.shard.spawn(async move {
                 match life.array.start().await {
-                    Ok(()) => life.has_started.set(true),
+                    Ok(()) => {
+                        life.has_started.set(true);
+                        life.changed.notify_all();
+                    }
                     // Only a stop that came first may prevent the start.
                     Err(StartError::Stopping) if life.case.stop_after == 0 => {}
                     Err(_) if life.case.is_over_budget => life.shard.post(ShardIndex(0), Message::Stop),
@@ -222,10 +229,14 @@ impl Life {
             Message::Stop if self.is_stopping.replace(true) => {}
             Message::Stop => {
                 let life = self.clone();
-                self.shard.spawn(async move { life.stop().await });
+                self.shard.spawn(async move {
+                    life.resync_over().await;
+                    life.stop().await;
+                });
                 if self.case.stops_twice {
                     let life = self.clone();
                     self.shard.spawn(async move {
+                        life.resync_over().await;
                         assert_eq!(life.array.stop().await, Ok(()), "a second stop is harmless");
                         assert!(life.case.judge.is_stopped(), "a second stop waits for the first");
                     });
@@ -239,6 +250,19 @@ impl Life {
             Message::End => self.may_end.set(true),
         }
         self.changed.notify_all();
+    }
+
+    /// Waits until the resync has ended, if this stop is to wait for it.
+    async fn resync_over(&self) {
+        if self.case.waits {
+            self.wait_until(|life| life.has_started.get()).await;
+            match self.array.wait(|_| {}).await {
+                Ok(progress) => assert_eq!(progress.done, progress.total, "the resync has ended"),
+                // The other stop came first.
+                Err(PassError::Stopped) if self.case.stops_twice => {}
+                Err(error) => panic!("the resync of healthy members does not end: {error:?}"),
+            }
+        }
     }
 
     async fn stop(&self) {

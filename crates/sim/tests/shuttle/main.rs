@@ -26,6 +26,8 @@ mod judge;
 mod life;
 #[path = "../../../host/src/mail.rs"]
 mod mail;
+#[path = "../../../host/src/options.rs"]
+mod options;
 mod process;
 #[path = "../../../host/src/ring/mod.rs"]
 mod ring;
@@ -39,8 +41,8 @@ mod world;
 
 use explore::{Mistake, Schedules, explore, install_hooks};
 use life::{Scenario, Trouble};
+use options::{Options, RingChoice};
 use process::{panic_hook, processors, signals};
-use shard::{Options, RingChoice};
 use std::time::Instant;
 use sync::MachineSabotage;
 use uraid_engine::sabotage::Sabotage;
