@@ -31,6 +31,7 @@ mod nested;
 mod one_shot;
 mod opening;
 mod overseer;
+mod pace;
 mod paths;
 mod probe;
 mod progress;

@@ -6,8 +6,9 @@
 use crate::control::Controlled;
 use crate::frontends::ArrayExport;
 use crate::message::ArrayCounts;
+use crate::pace::Pace;
 use crate::paths::MemberPaths;
-use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, Resync, SlowestRequest};
+use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, SlowestRequest};
 use crate::rpc::{Method, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
@@ -36,6 +37,8 @@ pub(crate) struct Overseer {
     said: RefCell<Status>,
     /// `fail` runs. In a frozen array it closes the gate meanwhile, which is no change to report.
     is_failing: Cell<bool>,
+    /// Of the pass over the array, for its report.
+    pace: RefCell<Pace>,
 }
 
 impl Overseer {
@@ -44,7 +47,8 @@ impl Overseer {
         session.local().spawn(silence::watch(session.clone(), index));
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
-        Overseer { session, index, array, paths, said, is_failing: Cell::new(false) }
+        let (is_failing, pace) = (Cell::new(false), RefCell::new(Pace::new()));
+        Overseer { session, index, array, paths, said, is_failing, pace }
     }
 
     /// Reports on stderr what has changed since the last call.
@@ -59,12 +63,22 @@ impl Overseer {
         }
     }
 
-    /// Reports what changes, until dropped.
+    /// Reports what changes, and notes how far a pass is, until dropped.
     pub(crate) async fn watch(self: Rc<Self>) {
         let local = self.session.local();
         loop {
             self.say_changes();
+            self.note_pace(&self.status());
             local.sleep(PERIOD).await;
+        }
+    }
+
+    /// A pass that waits until the array takes writes has no speed.
+    fn note_pace(&self, status: &Status) {
+        let mut pace = self.pace.borrow_mut();
+        match status.resync.filter(|_| status.gate == Gate::Open) {
+            Some(progress) => pace.note(progress.done),
+            None => pace.forget(),
         }
     }
 
@@ -268,7 +282,8 @@ impl Controlled for Overseer {
         report.members = members;
         report.events = status.events;
         report.updated = status.updated;
-        report.resync = status.resync.map(|progress| Resync { done: progress.done.0, total: progress.total.0 });
+        self.note_pace(&status);
+        report.resync = status.resync.map(|progress| self.pace.borrow().progress(progress.done, progress.total));
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
         report.state = state_words(&status, self.session.is_stopping());

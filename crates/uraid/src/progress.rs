@@ -1,8 +1,9 @@
 //! The progress of a pass, on stderr.
-//! Owns: [`Moving`], the progress line of a pass with speed and time left. Not here: the pass (`engine`).
+//! Owns: [`Moving`], the progress line of a pass. Not here: the pass (`engine`), its speed and time left (`pace`).
 //! Invariant: a terminal shows one line that is updated. A file or a pipe gets a plain line now and then, and the last
 //! one.
 
+use crate::pace::{Pace, PassProgress, duration};
 use crate::{log, warn};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -14,7 +15,6 @@ const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
 const PLAIN_PERIOD: Duration = Duration::from_secs(5);
 /// A shorter pass shows no line.
 const FIRST_AFTER: Duration = Duration::from_millis(300);
-const BAR_CELLS: u64 = 20;
 
 /// A text on stderr that changes during a pass: in place on a terminal, else as a line now and then.
 pub(crate) struct Moving {
@@ -73,28 +73,28 @@ impl Moving {
 /// The progress line of one pass.
 pub(crate) struct ProgressLine {
     name: String,
-    began_at: Option<Sectors>,
+    pace: Pace,
     moving: Moving,
 }
 
 impl ProgressLine {
     /// A line for the pass `name` (`resync`); nothing is shown yet.
     pub(crate) fn new(name: &str) -> ProgressLine {
-        ProgressLine { name: name.to_owned(), began_at: None, moving: Moving::new(FIRST_AFTER) }
+        ProgressLine { name: name.to_owned(), pace: Pace::new(), moving: Moving::new(FIRST_AFTER) }
     }
 
     /// `done` of `total` sectors of each member are done: shows it when it is time to.
     pub(crate) fn show(&mut self, done: Sectors, total: Sectors) {
-        let began_at = *self.began_at.get_or_insert(done);
-        if let Some(elapsed) = self.moving.due() {
-            self.moving.show(&line(&self.name, done, total, done.0.saturating_sub(began_at.0), elapsed));
+        self.pace.note(done);
+        if self.moving.due().is_some() {
+            self.moving.show(&line(&self.name, &self.pace.progress(done, total)));
         }
     }
 
     /// The pass has ended: removes the line and reports the result.
     pub(crate) fn finish(self, last: &Progress) {
         self.moving.clear();
-        let (name, total, took) = (&self.name, sizes::binary(last.total), duration(self.moving.began.elapsed()));
+        let (name, total, took) = (&self.name, sizes::binary(last.total), precise(self.moving.began.elapsed()));
         let mut text = format!("{name} done: {total} in {took}, {} corrected", sizes::binary(last.corrected));
         if !last.skipped.is_zero() {
             text = format!("{text}, {} without redundancy left to check", sizes::binary(last.skipped));
@@ -111,31 +111,16 @@ impl ProgressLine {
     }
 }
 
-/// `resync [==>.......] 12.0% (1024/8192 KiB) finish=1.2min speed=200340K/sec`, in the words of /proc/mdstat.
-/// `fresh` sectors were done in `elapsed`.
-fn line(name: &str, done: Sectors, total: Sectors, fresh: u64, elapsed: Duration) -> String {
-    let total = total.0.max(1);
-    let done = done.0.min(total);
-    let permille = (u128::from(done) * 1000 / u128::from(total)) as u64;
-    let cells = (permille * BAR_CELLS / 1000) as usize;
-    let bar = format!("{:.<20}", format!("{}>", "=".repeat(cells.min(19))));
-    let per_second = (u128::from(fresh) * 1_000_000 / elapsed.as_micros().max(1)) as u64;
-    let finish = (total - done).checked_div(per_second).map_or("?".to_owned(), duration_of);
-    let (whole, tenth) = (permille / 10, permille % 10);
-    let speed = per_second / 2;
-    format!("{name} [{bar}] {whole}.{tenth}% ({}/{} KiB) finish={finish} speed={speed}K/sec", done / 2, total / 2)
+/// `resync [==>..................] 12.5% (1024/8192 KiB) finish=90s speed=200340K/sec`: as in /proc/mdstat, for people.
+pub(crate) fn line(name: &str, progress: &PassProgress) -> String {
+    let (bar, percent, speed) = (progress.bar(), progress.percent(), progress.speed());
+    let finish = progress.time_left().unwrap_or_else(|| "?".to_owned());
+    let (done, total) = (progress.done / 2, progress.total / 2);
+    format!("{name} {bar} {percent} ({done}/{total} KiB) finish={finish} speed={speed}")
 }
 
-fn duration(took: Duration) -> String {
-    if took < Duration::from_secs(10) { format!("{:.1} s", took.as_secs_f64()) } else { duration_of(took.as_secs()) }
-}
-
-fn duration_of(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}min", seconds / 60),
-        _ => format!("{}h{:02}min", seconds / 3600, seconds / 60 % 60),
-    }
+fn precise(took: Duration) -> String {
+    if took < Duration::from_secs(10) { format!("{:.1} s", took.as_secs_f64()) } else { duration(took.as_secs()) }
 }
 
 #[cfg(test)]
@@ -144,8 +129,12 @@ mod tests {
 
     #[test]
     fn the_line_says_how_far_how_fast_and_how_long() {
-        let text = line("resync", Sectors(1024), Sectors(8192), 1024, Duration::from_secs(1));
-        assert_eq!(text, "resync [==>.................] 12.5% (512/4096 KiB) finish=7s speed=512K/sec");
+        let of = |sectors_per_second, seconds_left| {
+            line("resync", &PassProgress { done: 1024, total: 8192, sectors_per_second, seconds_left })
+        };
+        let text = of(Some(1024), Some(7));
+        assert_eq!(text, "resync [==>..................] 12.5% (512/4096 KiB) finish=7s speed=512K/sec");
+        assert!(of(None, None).ends_with(" finish=? speed=0K/sec"));
     }
 
     #[test]
@@ -157,12 +146,5 @@ mod tests {
         };
         assert_eq!(shown(true), (20..80).collect::<Vec<_>>());
         assert_eq!(shown(false), [20, 70]);
-    }
-
-    #[test]
-    fn a_pass_over_nothing_and_one_that_stands_still_give_a_line() {
-        let text = line("resync", Sectors(0), Sectors(0), 0, Duration::ZERO);
-        assert!(text.contains("finish=?"), "{text}");
-        assert!(line("resync", Sectors(9), Sectors(9), 9, Duration::ZERO).contains("100.0%"));
     }
 }

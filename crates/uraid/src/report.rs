@@ -6,12 +6,14 @@
 mod hints;
 mod in_use;
 mod member_io;
+mod pass;
 mod reshape;
 
 pub(crate) use in_use::InUse;
 pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 pub(crate) use reshape::{Reshape, Shape};
 
+use crate::pace::PassProgress;
 use crate::{dates, names};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -52,8 +54,8 @@ pub(crate) struct Report {
     pub updated: u64,
     /// The count of recorded changes of the array's state.
     pub events: u64,
-    /// The progress of a resync.
-    pub resync: Option<Resync>,
+    /// The progress of a resync that runs or is due; see [`Report::pass`].
+    pub resync: Option<PassProgress>,
     /// A reshape that stopped half-way; only of an array that does not run.
     #[serde(default)]
     pub reshape: Option<Reshape>,
@@ -164,15 +166,6 @@ pub(crate) struct Clients {
     pub refused: u64,
     /// Requests that an array failed.
     pub failed: u64,
-}
-
-/// How far a resync is.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Resync {
-    /// Sectors of each member that are done.
-    pub done: u64,
-    /// Sectors of each member in all.
-    pub total: u64,
 }
 
 /// One member, or an empty slot.
@@ -383,9 +376,8 @@ impl Report {
             let by = in_use::text(&self.in_use);
             field(out, "In Use", &format!("{by}; this report is from the superblocks, which may be behind"));
         }
-        if let Some(resync) = &self.resync {
-            let percent = (u128::from(resync.done) * 100 / u128::from(resync.total.max(1))) as u64;
-            field(out, "Resync Status", &format!("{percent}% complete"));
+        if let Some(pass) = self.pass() {
+            pass.write(out);
         }
         if let Some(reshape) = &self.reshape {
             reshape.write(out, self.array_sectors);

@@ -245,6 +245,11 @@ fn an_array_is_served_during_its_first_resync_which_goes_on_at_the_next_start() 
         served.wait_for("resync [");
         let shown = scratch.uraid(["detail", "early"]).expect_done().stdout;
         assert!(shown.contains(", resyncing") && shown.contains("% complete"), "{shown}");
+        let has_speed = || {
+            let shown = scratch.uraid(["detail", "early"]).expect_done().stdout;
+            shown.lines().any(|line| line.contains(" Resync Speed : ") && line.ends_with(" left"))
+        };
+        wait(has_speed).expect("a pass that moves has a speed and an end");
         let done = served.stop();
         assert_eq!(done.code, Some(0), "{done:?}");
         assert!(done.stderr.contains(" of its resync left; the next start goes on there"), "{done:?}");

@@ -1,0 +1,57 @@
+//! The pass over an array, in a report.
+//! Owns: [`Pass`]: what each kind of pass is called, its lines in `detail`. Not here: how far it is, how fast (`pace`).
+//! Invariant: at most one pass runs over an array, and [`Report::pass`] alone says which.
+//! Spec: docs/md/behaviour.md#procmdstat.
+
+use super::{Report, field};
+use crate::pace::PassProgress;
+
+/// A pass that runs, or waits until the array takes writes again.
+pub(crate) struct Pass<'a> {
+    /// `Resync`, as in `mdadm --detail`'s `Resync Status`.
+    title: &'static str,
+    progress: &'a PassProgress,
+}
+
+impl Report {
+    /// The pass over the array, if it needs one.
+    pub(crate) fn pass(&self) -> Option<Pass<'_>> {
+        self.resync.as_ref().map(|progress| Pass { title: "Resync", progress })
+    }
+}
+
+impl Pass<'_> {
+    /// As lines of `detail`. mdadm has the first one, which scripts read, and leaves the speed to /proc/mdstat.
+    pub(super) fn write(&self, out: &mut String) {
+        let Pass { title, progress } = self;
+        field(out, &format!("{title} Status"), &format!("{}% complete", progress.permille() / 10));
+        if let Some(left) = progress.time_left() {
+            field(out, &format!("{title} Speed"), &format!("{}, {left} left", progress.speed()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::degraded;
+    use super::*;
+
+    #[test]
+    fn a_pass_says_how_far_it_is_and_how_fast_where_that_is_known() {
+        let mut report = degraded();
+        assert!(report.pass().is_none() && !report.text().contains("Resync"));
+        report.state.push("resyncing".to_owned());
+        let of = |sectors_per_second, seconds_left| {
+            Some(PassProgress { done: 2580, total: 20_480, sectors_per_second, seconds_left })
+        };
+        report.resync = of(Some(200), Some(90));
+        let text = report.text();
+        assert!(
+            text.contains("     Resync Status : 12% complete\n      Resync Speed : 100K/sec, 90s left\n"),
+            "{text}"
+        );
+        report.resync = of(None, None);
+        let text = report.text();
+        assert!(text.contains("     Resync Status : 12% complete\n") && !text.contains("Resync Speed"), "{text}");
+    }
+}
