@@ -23,7 +23,7 @@ pub(crate) use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
 pub(crate) use manage::{FailArgs, StopArgs};
 pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
-pub(crate) use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs};
+pub(crate) use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs, MdstatArgs};
 use std::io::Write;
 
 const OVERVIEW: &str = "\
@@ -106,6 +106,9 @@ pub(crate) enum Command {
     /// Show the arrays that run now
     #[command(after_long_help = show::LIST_AFTER)]
     List(ListArgs),
+    /// Show the arrays that run now in the picture of /proc/mdstat, with how far a resync is
+    #[command(long_about = show::MDSTAT, after_long_help = show::MDSTAT_AFTER)]
+    Mdstat(MdstatArgs),
     /// Measure an array, and in the same run what its members give without it
     #[command(long_about = bench::BENCH, after_long_help = bench::BENCH_AFTER)]
     Bench(BenchArgs),

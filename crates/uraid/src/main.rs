@@ -21,6 +21,7 @@ mod frontends;
 mod frozen;
 mod list;
 mod log;
+mod mdstat;
 mod member_errors;
 mod member_name;
 mod memory;
@@ -83,6 +84,9 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Stop(args) => detail::stop(args)?,
         Command::List(args) => {
             return Ok(if list::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        Command::Mdstat(args) => {
+            return Ok(if mdstat::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Bench(args) => bench::run(args)?,
         Command::ZeroSuperblock(args) => zero::run(args)?,

@@ -60,6 +60,12 @@ impl PassProgress {
         format!("{}K/sec", self.sectors_per_second.unwrap_or(0) / 2)
     }
 
+    /// `127.5min`, as in /proc/mdstat; `?min` if it does not move.
+    pub(crate) fn minutes_left(&self) -> String {
+        let minutes = |seconds: u64| format!("{}.{}min", seconds / 60, seconds % 60 / 6);
+        self.seconds_left.map_or("?min".to_owned(), minutes)
+    }
+
     /// `90s`, `127min`, `3h04min`; `None` if it does not move.
     pub(crate) fn time_left(&self) -> Option<String> {
         self.seconds_left.map(duration)
@@ -174,12 +180,13 @@ mod tests {
         let progress = of(37_043_392, Some(2 * 33_440));
         assert_eq!((progress.percent().as_str(), progress.speed().as_str()), ("12.6%", "33440K/sec"));
         assert_eq!(progress.bar(), "[==>..................]");
+        assert_eq!(progress.minutes_left(), "127.5min");
         assert_eq!(progress.time_left().as_deref(), Some("2h07min"));
         let (begun, over) = (of(0, None), of(292_945_152, Some(1)));
         assert_eq!((begun.percent(), begun.bar()), ("0.0%".to_owned(), format!("[>{}]", ".".repeat(20))));
-        assert_eq!((begun.speed(), begun.time_left()), ("0K/sec".to_owned(), None));
+        assert_eq!((begun.speed(), begun.minutes_left(), begun.time_left()), ("0K/sec".into(), "?min".into(), None));
         assert_eq!((over.percent(), over.bar()), ("100.0%".to_owned(), format!("[{}>]", "=".repeat(20))));
-        assert_eq!(over.time_left().as_deref(), Some("0s"));
+        assert_eq!((over.minutes_left(), over.time_left().as_deref()), ("0.0min".to_owned(), Some("0s")));
         // One sector is left: it is not complete.
         assert_eq!(PassProgress::new(Sectors(u64::MAX - 1), Sectors(u64::MAX), Some(0)).percent(), "99.9%");
         assert_eq!(PassProgress::new(Sectors(0), Sectors(0), None).percent(), "100.0%", "a pass over nothing");

@@ -11,6 +11,7 @@ mod reshape;
 
 pub(crate) use in_use::InUse;
 pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
+pub(crate) use pass::Pass;
 pub(crate) use reshape::{Reshape, Shape};
 
 use crate::pace::PassProgress;
@@ -495,11 +496,11 @@ fn kib(sectors: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A raid5 of three members, one of them gone.
-    pub(super) fn degraded() -> Report {
+    pub(crate) fn degraded() -> Report {
         Report {
             name: "home".to_owned(),
             set_name: "box:home".to_owned(),

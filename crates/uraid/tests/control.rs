@@ -163,7 +163,14 @@ fn a_user_who_may_not_connect_is_told_so_and_not_that_nothing_runs() {
     let Some((scratch, served)) = served_by_root() else { return };
     binary_for_all(&scratch);
     let refused = format!("{}{FOREIGN}", scratch.path("mine.ctl").display());
-    for words in [&["list"][..], &["list", "--json"], &["detail", "mine"], &["stop", "mine"], &["fail", "mine", "0"]] {
+    for words in [
+        &["list"][..],
+        &["list", "--json"],
+        &["mdstat"],
+        &["detail", "mine"],
+        &["stop", "mine"],
+        &["fail", "mine", "0"],
+    ] {
         let done = of_another_user(&scratch, words).expect_refused(&[&refused]);
         assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
     }

@@ -1,5 +1,5 @@
 //! What is said of an array while a pass runs over it.
-//! Owns: `detail` in the middle of a resync that a FUSE server holds up. Not here: the resync itself (`hung_start`,
+//! Owns: `detail` and `mdstat` in the middle of a resync that a FUSE server holds up. Not here: the resync itself (`hung_start`,
 //! `life`), the figures of a line (`pace`).
 
 mod common;
@@ -38,6 +38,10 @@ impl Rig {
         serde_json::from_str(&shown).expect("JSON")
     }
 
+    fn mdstat(&self) -> String {
+        self.scratch.uraid(["mdstat"]).expect_done().stdout
+    }
+
     fn text(&self) -> String {
         self.scratch.uraid(["detail", "home"]).expect_done().stdout
     }
@@ -47,6 +51,7 @@ impl Rig {
         self.member.go_on();
         wait(|| self.report()["resync"].is_null()).expect("it ends");
         assert!(!self.text().contains("Resync"), "{}", self.text());
+        assert!(!self.mdstat().contains("resync"), "{}", self.mdstat());
         assert_eq!(self.served.stop().code, Some(0));
     }
 }
@@ -68,4 +73,45 @@ fn detail_shows_a_resync_in_mdadms_fields() {
         assert!(text.contains("Consistency Policy : resync\n"), "{text}");
         rig.end();
     }
+}
+
+#[test]
+fn mdstat_shows_the_kernels_picture() {
+    let rig = Rig::new("-l 5 -n 3 -c 64K", 3);
+    let report = rig.report();
+    let (done, total) = (&report["resync"]["done"], &report["resync"]["total"]);
+    let kib = |sectors: &Value| sectors.as_u64().expect("a number") / 2;
+    let shown = rig.mdstat();
+    let lines: Vec<&str> = shown.lines().collect();
+    let size = format!("      {} blocks super 1.2 level 5, 64k chunk, algorithm 2 [3/3] [UUU]", 2 * kib(total));
+    let levels = "Personalities : [linear] [raid0] [raid1] [raid10] [raid4] [raid5] [raid6]";
+    assert_eq!(lines[..3], [levels, "home : active raid5 m0[0] member[1] m2[2]", &size]);
+    let [pass, "", "unused devices: <none>"] = lines[3..] else { panic!("{shown}") };
+    let (bar, figures) = pass.split_once("  resync = ").expect("a resync runs");
+    assert_eq!((bar.len(), &bar[..7]), (29, "      ["), "{shown}");
+    assert!(bar.trim_matches([' ', '[', ']', '=', '.']) == ">", "{shown}");
+    assert!(figures.contains(&format!("% ({}/{}) finish=", kib(done), kib(total))), "{shown}");
+    assert!(figures.contains("min speed=") && figures.ends_with("K/sec"), "{shown}");
+    let json: Value =
+        serde_json::from_str(&rig.scratch.uraid(["mdstat", "--json"]).expect_done().stdout).expect("JSON");
+    assert_eq!((&json[0]["name"], &json[0]["resync"]["total"]), (&Value::from("home"), total));
+    rig.end();
+}
+
+#[test]
+fn mdstat_shows_all_arrays_and_what_failed() {
+    let scratch = Scratch::new();
+    let nothing = scratch.uraid(["mdstat"]).expect_done().stdout;
+    assert!(nothing.lines().count() == 2 && nothing.ends_with("unused devices: <none>\n"), "{nothing}");
+    let (one, other) = (scratch.members("a", 3, 8 * MIB), scratch.members("b", 2, 8 * MIB));
+    scratch.create("one", "-l 1 -n 2 -x 1 --assume-clean", &one);
+    scratch.create("other", "-l 0 -n 2 -c 64K", &other);
+    let (served, too) = (scratch.ready(&[], &one), scratch.ready(&[], &other));
+    scratch.uraid(["fail", "one", "1"]).expect_done();
+    let shown = scratch.uraid(["mdstat"]).expect_done().stdout;
+    assert!(shown.contains("\none : active raid1 a0[0] "), "{shown}");
+    assert!(shown.contains(" a1[1](F)") && shown.contains(" a2[2](S)"), "{shown}");
+    assert!(shown.contains(" blocks super 1.2 [2/1] [U_]\n\nother : active raid0 b0[0] b1[1]\n"), "{shown}");
+    assert!(shown.contains(" blocks super 1.2 64k chunks\n\nunused devices: <none>\n"), "{shown}");
+    assert_eq!((served.stop().code, too.stop().code), (Some(0), Some(0)));
 }

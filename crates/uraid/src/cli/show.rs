@@ -1,5 +1,6 @@
-//! `uraid examine`, `uraid detail` and `uraid list` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::examine`, `crate::detail`, `crate::list`).
+//! `uraid examine`, `uraid detail`, `uraid list` and `uraid mdstat` on the command line.
+//! Owns: their options and help texts. Not here: what they do (`crate::examine`, `crate::detail`, `crate::list`,
+//! `crate::mdstat`).
 
 use super::arrays::MemberArrays;
 use super::create::level;
@@ -157,6 +158,44 @@ An array of another user is named on stderr in place of its line, and the exit c
 /// Options of `uraid list`.
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
+    /// As one JSON array
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub(super) const MDSTAT: &str = "\
+Show the arrays that run now in the picture of /proc/mdstat: level, members with their numbers, size
+in KiB, slots, and while a resync runs a line with its speed and the minutes that are left. The
+arrays are those that `uraid list` shows; those of the kernel are not among them.";
+
+pub(super) const MDSTAT_AFTER: &str = "\
+EXAMPLES
+  uraid mdstat
+  watch uraid mdstat
+  uraid mdstat --json | jq '.[] | {name, state, resync}'
+
+  Personalities : [linear] [raid0] [raid1] [raid10] [raid4] [raid5] [raid6]
+  home : active raid5 disk0[0] disk1[1] disk2[2](F) disk3[3](S)
+        2093056 blocks super 1.2 level 5, 512k chunk, algorithm 2 [3/2] [UU_]
+
+  work : active raid1 disk4[0] disk5[1]
+        1046528 blocks super 1.2 [2/2] [UU]
+        [==>..................]  resync = 12.6% (132096/1046528) finish=0.4min speed=33024K/sec
+
+  unused devices: <none>
+
+MARKS
+  [3]                 the member's number in the superblocks' table
+  (F), (S)            faulty, spare
+  [3/2] [UU_]         two of three slots have a member in sync
+  broken              the array takes no more writes: `uraid detail` says why
+  resync=PENDING      the resync waits for that to end
+A blank in a name shows as _. --json has the objects of `uraid list --json`, with whole paths. An array
+of another user is named on stderr, and the exit code is 1 then.";
+
+/// Options of `uraid mdstat`.
+#[derive(Args, Debug)]
+pub(crate) struct MdstatArgs {
     /// As one JSON array
     #[arg(long)]
     pub json: bool,

@@ -1,5 +1,6 @@
 //! The pass over an array, in a report.
-//! Owns: [`Pass`]: what each kind of pass is called, its lines in `detail`. Not here: how far it is, how fast (`pace`).
+//! Owns: [`Pass`]: what each kind of pass is called, its lines in `detail`. Not here: how far it is, how fast (`pace`),
+//! the picture of /proc/mdstat (`mdstat`).
 //! Invariant: at most one pass runs over an array, and [`Report::pass`] alone says which.
 //! Spec: docs/md/behaviour.md#procmdstat.
 
@@ -8,22 +9,27 @@ use crate::pace::PassProgress;
 
 /// A pass that runs, or waits until the array takes writes again.
 pub(crate) struct Pass<'a> {
+    /// `resync`, as in /proc/mdstat.
+    pub word: &'static str,
     /// `Resync`, as in `mdadm --detail`'s `Resync Status`.
     title: &'static str,
-    progress: &'a PassProgress,
+    /// It does not move: the array takes no writes now.
+    pub is_pending: bool,
+    pub progress: &'a PassProgress,
 }
 
 impl Report {
     /// The pass over the array, if it needs one.
     pub(crate) fn pass(&self) -> Option<Pass<'_>> {
-        self.resync.as_ref().map(|progress| Pass { title: "Resync", progress })
+        let is_pending = !self.state.iter().any(|word| word == "resyncing");
+        self.resync.as_ref().map(|progress| Pass { word: "resync", title: "Resync", is_pending, progress })
     }
 }
 
 impl Pass<'_> {
     /// As lines of `detail`. mdadm has the first one, which scripts read, and leaves the speed to /proc/mdstat.
     pub(super) fn write(&self, out: &mut String) {
-        let Pass { title, progress } = self;
+        let Pass { title, progress, .. } = self;
         field(out, &format!("{title} Status"), &format!("{}% complete", progress.permille() / 10));
         if let Some(left) = progress.time_left() {
             field(out, &format!("{title} Speed"), &format!("{}, {left} left", progress.speed()));
@@ -53,5 +59,8 @@ mod tests {
         report.resync = of(None, None);
         let text = report.text();
         assert!(text.contains("     Resync Status : 12% complete\n") && !text.contains("Resync Speed"), "{text}");
+        assert!(report.pass().is_some_and(|pass| pass.word == "resync" && !pass.is_pending));
+        report.state = vec!["active".to_owned(), "frozen".to_owned()];
+        assert!(report.pass().is_some_and(|pass| pass.is_pending));
     }
 }
