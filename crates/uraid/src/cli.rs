@@ -64,6 +64,7 @@ EXIT CODES
   0  done
   1  refused, or failed; the reason is on stderr
   2  the command line is wrong
+  `detail --test` has mdadm's own: see its --help.
 
 FILES
   $XDG_RUNTIME_DIR/uraid/NAME.nbd   where a running array is served (root: /run/uraid; $URAID_RUNTIME_DIR wins)

@@ -7,15 +7,16 @@ mod drawing;
 mod members;
 
 use crate::cli::{DetailArgs, FailArgs, StopArgs};
-use crate::client::{self, ClientError};
+use crate::client::{self, ClientError, Running};
 use crate::draw::Drawing;
 use crate::opening::ServeError;
 use crate::probe::ProbeError;
-use crate::report::Report;
+use crate::report::{Report, Verdict};
 use crate::{asking, complain, member_name, print, warn};
 use members::Told;
 pub(crate) use members::shape_of;
 use serde_json::Value;
+use std::process::ExitCode;
 use uraid_layout::LayoutError;
 
 /// Why there is nothing to show, or no array.
@@ -36,6 +37,12 @@ pub(crate) enum DetailError {
     /// Arrays that could not be looked at, or are no arrays.
     #[error(transparent)]
     Arrays(#[from] ServeError),
+    /// `--test` of an array that does not run.
+    #[error("{array} does not run: --test tells the state of running arrays; `uraid serve` starts it")]
+    NotRunning { array: String },
+    /// `--scan` met arrays that it may not ask; each was named on stderr.
+    #[error("not all running arrays are shown")]
+    SomeDenied,
     /// There is no geometry to draw.
     #[error("{array}: cannot be drawn: {level} is laid out by the sizes of its members, and not all of them are known")]
     NoGeometry { array: String, level: String },
@@ -44,21 +51,51 @@ pub(crate) enum DetailError {
     Layout(#[from] LayoutError),
 }
 
-/// Prints the state of an array, or its first stripes.
-pub(crate) fn detail(args: &DetailArgs) -> Result<(), DetailError> {
+/// Prints the state of an array, or its first stripes. With `--test`, the exit code says how the array is.
+pub(crate) fn detail(args: &DetailArgs) -> Result<ExitCode, DetailError> {
     if let Some(level) = args.geometry.level {
         show(args, &[drawing::of_options(level, &args.geometry, args.stripes)?], Drawing::text, Drawing::json);
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
-    let Told { reports, outcome } = find_reports(args)?;
+    let found = if args.scan { find_all() } else { find_reports(args) };
+    if args.test {
+        return Ok(ExitCode::from(test(args, found) as u8));
+    }
+    let Told { reports, outcome } = found?;
+    show_reports(args, &reports)?;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// Shows the arrays, and tells the state of the worst.
+fn test(args: &DetailArgs, found: Result<Told, DetailError>) -> Verdict {
+    let all = || -> Result<Verdict, DetailError> {
+        let Told { reports, outcome } = found?;
+        show_reports(args, &reports)?;
+        outcome?;
+        if let Some(report) = reports.iter().find(|report| report.server.is_none()) {
+            return Err(DetailError::NotRunning { array: report.name.clone() });
+        }
+        Ok(reports.iter().map(Report::verdict).max().unwrap_or(Verdict::Normal))
+    };
+    all().unwrap_or_else(|error| {
+        complain(&error);
+        Verdict::Unknown
+    })
+}
+
+fn show_reports(args: &DetailArgs, reports: &[Report]) -> Result<(), DetailError> {
     if args.draw {
         let drawings: Result<Vec<Drawing>, DetailError> =
             reports.iter().map(|report| drawing::of_report(report, args.stripes)).collect();
         show(args, &drawings?, Drawing::text, Drawing::json);
+    } else if args.export {
+        print(&reports.iter().map(Report::export).collect::<Vec<String>>().join("\n"));
+    } else if args.brief || args.scan {
+        print(&reports.iter().map(|report| report.brief(args.verbose)).collect::<String>());
     } else {
-        show(args, &reports, Report::text, Report::json);
+        show(args, reports, Report::text, Report::json);
     }
-    outcome
+    Ok(())
 }
 
 /// One object for one array, an array of objects for several.
@@ -68,6 +105,12 @@ fn show<T>(args: &DetailArgs, arrays: &[T], text: fn(&T) -> String, json: fn(&T)
         _ if args.json => format!("{}\n", Value::Array(arrays.iter().map(json).collect())),
         _ => arrays.iter().map(text).collect::<Vec<String>>().join("\n"),
     });
+}
+
+/// Every array that runs now.
+fn find_all() -> Result<Told, DetailError> {
+    let Running { reports, is_denied } = client::running()?;
+    Ok(Told { reports, outcome: if is_denied { Err(DetailError::SomeDenied) } else { Ok(()) } })
 }
 
 fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {

@@ -1,6 +1,7 @@
 //! The command line: one binary, one subcommand each for what a person does with an array.
 //! Owns: dispatch, exit codes, how errors are printed. Not here: any decision about arrays (`engine`), any byte on
 //! disk (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
+//! `detail --test` has mdadm's codes.
 
 mod asking;
 mod assembly;
@@ -79,7 +80,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Examine(args) => {
             return Ok(if examine::run(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Command::Detail(args) => detail::detail(args)?,
+        Command::Detail(args) => return Ok(detail::detail(args)?),
         Command::Fail(args) => detail::fail(args)?,
         Command::Stop(args) => detail::stop(args)?,
         Command::List(args) => {

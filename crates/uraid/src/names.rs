@@ -1,5 +1,5 @@
 //! Array names, and the paths of their sockets.
-//! Owns: which names `create` accepts, the homehost, runtime directory, socket paths, the NBD URI.
+//! Owns: which names `create` accepts, the homehost, names in mdadm.conf, runtime directory, socket paths, the NBD URI.
 //! Not here: the 32 bytes of a set name (`format`). Invariant: a name from a superblock never leaves the runtime
 //! directory: it is outside input and becomes one plain file name. Spec: docs/md/formats.md#version-1-superblock.
 
@@ -82,6 +82,26 @@ fn this_host() -> Option<String> {
 pub(crate) fn short_name(set_name: &str, uuid: &[u8; 16]) -> String {
     let name = set_name.split_once(':').map_or(set_name, |(_, name)| name);
     if name.is_empty() { uuid::text(uuid)[..8].to_owned() } else { printable(name) }
+}
+
+/// What mdadm calls the array's file below /dev/md: its name without the host, as one file.
+pub(crate) fn conf_file(name: &str) -> String {
+    let short = name.split_once(':').map_or(name, |(_, name)| name);
+    short.replace('/', "-").replace(' ', "_")
+}
+
+/// A word of mdadm's configuration file: quoted where it holds a blank or a quote.
+pub(crate) fn conf_word(word: &str) -> String {
+    match (word.contains(' '), word.contains('"'), word.contains('\'')) {
+        (false, false, false) => word.to_owned(),
+        (_, false, _) => format!("\"{word}\""),
+        (_, true, false) => format!("'{word}'"),
+        // The configuration file joins quoted parts: the double quotes go inside single ones.
+        (_, true, true) => {
+            let parts: Vec<String> = word.split('"').map(|part| format!("\"{part}\"")).collect();
+            parts.join("'\"'")
+        }
+    }
 }
 
 /// A name as one plain, visible file name.

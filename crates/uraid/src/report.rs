@@ -5,11 +5,13 @@
 
 mod hints;
 mod in_use;
+mod machine;
 mod member_io;
 mod pass;
 mod reshape;
 
 pub(crate) use in_use::InUse;
+pub(crate) use machine::Verdict;
 pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 pub(crate) use pass::Pass;
 pub(crate) use reshape::{Reshape, Shape};

@@ -174,6 +174,9 @@ fn a_user_who_may_not_connect_is_told_so_and_not_that_nothing_runs() {
         let done = of_another_user(&scratch, words).expect_refused(&[&refused]);
         assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
     }
+    let all = of_another_user(&scratch, &["detail", "--scan"]);
+    all.expect_refused(&[&refused, "uraid: not all running arrays are shown\n"]);
+    assert_eq!(of_another_user(&scratch, &["detail", "--scan", "--test"]).code, Some(4));
     // A name that nothing is called: one of the arrays that cannot be asked may have it as a member.
     of_another_user(&scratch, &["detail", "m9"]).expect_refused(&[&refused, "no running array is called m9"]);
     fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o711)).expect("our folder");

@@ -73,7 +73,11 @@ fn every_option_of_mdadm_is_taken_or_refused_by_name_with_a_reason() {
     }
     for (line, expected) in [
         ("serve --chunk 64K a", "error: --chunk: `uraid serve` does not take it, only create, copy, detail, bench\n"),
-        ("detail --scan", "error: --scan: uraid does not look for members itself: "),
+        (
+            "serve --scan",
+            "error: --scan: `uraid serve` does not take it, only detail; uraid does not look for members ",
+        ),
+        ("fail --test home m1", "error: --test: `uraid fail` does not take it, only detail\n"),
         ("create --stop home", "error: --stop: uraid has subcommands where mdadm has modes: uraid stop ARRAY\n"),
     ] {
         let done = scratch.uraid(line.split(' '));

@@ -17,6 +17,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["--zero-superblock"], "zero-superblock MEMBER..."),
 ];
 
+const NO_SEARCH: &str = "does not look for members itself: `uraid serve` takes all members of an array";
 const NO_RECOVERY: &str =
     "does not recover members yet. Stop the array and use mdadm, which reads and writes the same bytes";
 const NO_BITMAP: &str = "has no write-intent bitmap yet: it makes arrays without one";
@@ -70,7 +71,6 @@ const NOT_YET: &[(&[&str], &str)] = &[
             "incremental",
             "--auto-detect",
             "--config",
-            "--scan",
             "-s",
             "--super-minor",
             "--prefer",
@@ -78,7 +78,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
             "--rebuild-map",
             "--udev-rules",
         ],
-        "does not look for members itself: `uraid serve` takes all members of an array",
+        NO_SEARCH,
     ),
     (&["--manage", "manage", "--misc", "misc"], "has no modes: see `uraid --help` for its subcommands"),
     (
@@ -101,10 +101,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--rounding"], "rounds the members of a linear array to its --chunk"),
     (&["--auto", "--symlinks"], "makes no device nodes: `uraid serve` exports arrays over NBD"),
     (&["-a"], "has no -a: it does not recover members yet (--add) and makes no device nodes (--auto)"),
-    (
-        &["--test", "-t"],
-        "does not tell the state of an array by exit codes. `uraid detail --json ARRAY` is for scripts",
-    ),
+    (&["-t"], "tells the state of an array by exit codes with `uraid detail --test ARRAY` only"),
     (&["--quiet", "-q", "-v"], "says on stderr what needs attention, no more and no less"),
     (&["--detail-platform", "--subarray", "--offroot"], "does not know the RAID of firmware (IMSM, DDF)"),
     (&["--examine-badblocks"], "has no command for them alone: `uraid examine MEMBER` shows the list of bad blocks"),
@@ -113,6 +110,9 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--help-options"], "lists the options of a subcommand with `uraid SUBCOMMAND --help`"),
     (&["--dump", "--restore"], "does not dump superblocks. `uraid examine --json` shows all of their fields"),
 ];
+
+/// Options that one subcommand of uraid has, and others, where mdadm has them too, have not for this reason.
+const NOT_THERE: &[(&str, &str, &str)] = &[("serve", "--scan", NO_SEARCH)];
 
 fn find(table: &'static [(&[&str], &str)], word: &str) -> Option<&'static str> {
     table.iter().find(|(words, _)| words.contains(&word)).map(|(_, text)| *text)
@@ -137,7 +137,9 @@ pub(super) fn why_not_here(line: &Command, subcommand: &str, option: &str) -> Op
         command.get_arguments().filter_map(Arg::get_long_and_visible_aliases).flatten().any(|own| Some(own) == wanted)
     };
     let others: Vec<&str> = line.get_subcommands().filter(takes).map(Command::get_name).collect();
-    let elsewhere = || format!("{option}: `uraid {subcommand}` does not take it, only {}", others.join(", "));
+    let reason = NOT_THERE.iter().find(|(of, word, _)| (*of, *word) == (subcommand, option));
+    let reason = reason.map_or_else(String::new, |(.., reason)| format!("; uraid {reason}"));
+    let elsewhere = || format!("{option}: `uraid {subcommand}` does not take it, only {}{reason}", others.join(", "));
     why_not(option).or_else(|| (!others.is_empty()).then(elsewhere)).or_else(|| instead_of_mode(option))
 }
 

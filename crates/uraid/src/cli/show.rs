@@ -7,7 +7,7 @@ use super::create::level;
 use super::number::number;
 use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 use crate::draw::ROWS_MAX;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
@@ -61,6 +61,9 @@ which are in use by another process or the kernel. Then lines to copy: for mkfs,
 no data, and for mdadm.conf, so that mdadm does not assemble it automatically.
 Members that make up no array are shown as far as their superblocks tell; the exit code is 1 then.
 
+With --export, --brief and --scan, print what mdadm prints for scripts and for mdadm.conf. With
+--test, the exit code tells the state of a running array, as mdadm's does.
+
 With --array, once for each, show arrays that do not run and, where they carry the superblocks of an
 array of arrays, that one as well.
 
@@ -72,11 +75,22 @@ pub(super) const DETAIL_AFTER: &str = "\
 EXAMPLES
   uraid detail home
   uraid detail --json home
+  uraid detail --test home > /dev/null || echo home needs attention: code $?
+  uraid detail --export home
+  uraid detail --scan >> /etc/mdadm/mdadm.conf
   uraid detail disk0 disk1 disk2 disk3
   uraid detail --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid detail --draw disk0 disk1 disk2 disk3
   uraid detail --draw --level 6 --raid-devices 6 --layout ls --chunk 64K
   uraid detail --draw --level 0 --raid-devices 3 --size 1G,2G,2G --stripes 4
+
+EXIT CODES
+  With --test, of several arrays the highest:
+  0  every slot of the array has a member
+  1  at least one slot has no member; the array works
+  2  the array takes no more writes, or too many members are missing
+  4  the state could not be found out, or the array does not run
+  2 is also the code of a wrong command line.
 
 DRAWING
   D0, D1, ...  chunks of the array, on levels with parity; 0, 1, ... on the others
@@ -87,15 +101,31 @@ With --json, `rows` has one object for each row, with a cell for each slot.";
 
 /// Options of `uraid detail`.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("conf_lines").args(["brief", "scan"]).multiple(true))]
 pub(crate) struct DetailArgs {
     /// As one JSON object; as an array of them where the members are of several arrays
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["export", "conf_lines"])]
     pub json: bool,
+    /// As lines KEY=VALUE that mdadm prints too: MD_LEVEL, MD_UUID, MD_DEVICE_..._ROLE, ...
+    #[arg(short = 'Y', long, conflicts_with = "conf_lines")]
+    pub export: bool,
+    /// As one ARRAY line for mdadm.conf
+    #[arg(short, long)]
+    pub brief: bool,
+    /// All arrays that run now, as --brief
+    #[arg(short, long, conflicts_with_all = ["named", "array", "control", "level"])]
+    pub scan: bool,
+    /// With --brief or --scan: the level, the number of slots and the members too
+    #[arg(short, long, requires = "conf_lines")]
+    pub verbose: bool,
+    /// Tell the state of a running array by the exit code: see EXIT CODES below
+    #[arg(short, long, conflicts_with = "draw")]
+    pub test: bool,
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with_all = ["named", "array"])]
     pub control: Option<PathBuf>,
     /// Draw the first stripes: which chunk, P, Q or copy lies where
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["export", "conf_lines"])]
     pub draw: bool,
     /// With --draw: how many rows [default: 8, or as many as show how the level rotates]
     #[arg(long, value_name = "N", requires = "draw", value_parser = number::<u64>(1..=ROWS_MAX))]
@@ -107,7 +137,7 @@ pub(crate) struct DetailArgs {
     #[command(flatten)]
     pub arrays: MemberArrays,
     /// The array's name, or its members
-    #[arg(required_unless_present_any = ["control", "level", "array"], conflicts_with = "array", value_name = "ARRAY")]
+    #[arg(required_unless_present_any = ["control", "level", "array", "scan"], conflicts_with = "array", value_name = "ARRAY")]
     pub named: Vec<String>,
 }
 

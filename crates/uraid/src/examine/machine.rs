@@ -7,7 +7,7 @@ use super::member::Examined;
 use super::text::{flag_names, role};
 use super::words::{layout_word, level_word, reshape_of};
 use super::{areas, old};
-use crate::names::printable;
+use crate::names::{conf_file, conf_word, printable};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::sizes::human_brief;
@@ -134,7 +134,7 @@ fn array_line(members: &[&Examined], is_verbose: bool) -> String {
         }
         None => {
             if !name.is_empty() {
-                put(&format!("/dev/md/{} ", file_name(&name)));
+                put(&format!("/dev/md/{} ", conf_file(&name)));
             }
             if is_verbose {
                 put(&format!(" level={level}"));
@@ -147,7 +147,7 @@ fn array_line(members: &[&Examined], is_verbose: bool) -> String {
     }
     put(&format!(" UUID={}", uuid::text(&superblock.set_uuid)));
     if !name.is_empty() {
-        put(&format!(" name={}", quoted(&name)));
+        put(&format!(" name={}", conf_word(&name)));
     }
     // To mdadm, a replacement of a member that is still there is a spare, and so is a journal.
     let is_spare = |member: &&&Examined| match (&member.old, member.superblock.own_role()) {
@@ -168,24 +168,4 @@ fn array_line(members: &[&Examined], is_verbose: bool) -> String {
         out.push('\n');
     }
     out
-}
-
-/// What mdadm calls the array's file: its name without the host, as one file.
-fn file_name(name: &str) -> String {
-    let short = name.split_once(':').map_or(name, |(_, name)| name);
-    short.replace('/', "-").replace(' ', "_")
-}
-
-/// A word of mdadm's configuration file: quoted where it holds a blank or a quote.
-fn quoted(word: &str) -> String {
-    match (word.contains(' '), word.contains('"'), word.contains('\'')) {
-        (false, false, false) => word.to_owned(),
-        (_, false, _) => format!("\"{word}\""),
-        (_, true, false) => format!("'{word}'"),
-        // The configuration file joins quoted parts: the double quotes go inside single ones.
-        (_, true, true) => {
-            let parts: Vec<String> = word.split('"').map(|part| format!("\"{part}\"")).collect();
-            parts.join("'\"'")
-        }
-    }
 }
