@@ -20,7 +20,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
 pub(crate) use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
-pub(crate) use manage::{FailArgs, StopArgs};
+pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
 pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
 pub(crate) use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs, MdstatArgs};
@@ -64,7 +64,7 @@ EXIT CODES
   0  done
   1  refused, or failed; the reason is on stderr
   2  the command line is wrong
-  `detail --test` has mdadm's own: see its --help.
+  `detail --test` and `wait` have mdadm's own: see their --help.
 
 FILES
   $XDG_RUNTIME_DIR/uraid/NAME.nbd   where a running array is served (root: /run/uraid; $URAID_RUNTIME_DIR wins)
@@ -104,6 +104,9 @@ pub(crate) enum Command {
     /// Stop a running array: answer what is in flight, flush, mark it clean
     #[command(after_long_help = manage::STOP_AFTER)]
     Stop(StopArgs),
+    /// Wait until no resync of these arrays runs any more
+    #[command(long_about = manage::WAIT, after_long_help = manage::WAIT_AFTER)]
+    Wait(WaitArgs),
     /// Show the arrays that run now
     #[command(after_long_help = show::LIST_AFTER)]
     List(ListArgs),

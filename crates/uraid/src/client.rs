@@ -142,6 +142,11 @@ impl Client {
         Ok(Client { path: path.to_owned(), stream: BufReader::new(stream), report: None })
     }
 
+    /// The control socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.path
+    }
+
     /// The array's state: the report from the search by member, if there was one; otherwise asks the server.
     pub(crate) fn status(&mut self) -> Result<Report, ClientError> {
         self.report.take().map_or_else(|| self.status_within(STATUS_TIME_MAX), Ok)
@@ -264,7 +269,7 @@ fn of_process(pid: Option<u32>) -> String {
 }
 
 /// Whether the error means that the server ended during the call.
-fn is_ended(kind: io::ErrorKind) -> bool {
+pub(crate) fn is_ended(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }
 

@@ -1,7 +1,7 @@
 //! The command line: one binary, one subcommand each for what a person does with an array.
 //! Owns: dispatch, exit codes, how errors are printed. Not here: any decision about arrays (`engine`), any byte on
 //! disk (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
-//! `detail --test` has mdadm's codes.
+//! `detail --test` and `wait` have mdadm's codes.
 
 mod asking;
 mod assembly;
@@ -43,6 +43,7 @@ mod serve;
 mod session;
 mod silence;
 mod stack;
+mod wait;
 mod watch;
 mod zero;
 
@@ -89,6 +90,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Mdstat(args) => {
             return Ok(if mdstat::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
+        Command::Wait(args) => return Ok(wait::run(args)),
         Command::Bench(args) => bench::run(args)?,
         Command::ZeroSuperblock(args) => zero::run(args)?,
     }

@@ -17,6 +17,8 @@ fn the_words_of_mdadm_are_answered_with_the_subcommand() {
         ("-E", "uraid examine MEMBER..."),
         ("--examine", "uraid examine MEMBER..."),
         ("--stop", "uraid stop ARRAY"),
+        ("--wait", "uraid wait ARRAY..."),
+        ("-W", "uraid wait ARRAY..."),
     ] {
         let done = scratch.uraid([word, "--scan"]);
         assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");

@@ -1,5 +1,5 @@
-//! `uraid fail` and `uraid stop` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::detail`).
+//! `uraid fail`, `uraid stop` and `uraid wait` on the command line.
+//! Owns: their options and help texts. Not here: what they do (`crate::detail`, `crate::wait`).
 
 use super::usage_error_of;
 use clap::Args;
@@ -80,4 +80,33 @@ pub(crate) struct StopArgs {
     /// The array's name, or its members: one is enough
     #[arg(required_unless_present = "control", value_name = "ARRAY")]
     pub array: Vec<String>,
+}
+
+pub(super) const WAIT: &str = "\
+Wait until no resync runs over these arrays any more. On a terminal a line shows how far the resync is,
+how fast, and how long it takes; elsewhere nothing is printed. Any number of commands may wait for one
+array. An array that is stopped or freezes meanwhile ends the wait for it with an error.";
+
+pub(super) const WAIT_AFTER: &str = "\
+EXAMPLES
+  uraid wait home
+  uraid wait home work; echo $?
+  uraid wait home disk7 && echo both were waited for
+  uraid wait --control /tmp/home.ctl
+
+EXIT CODES
+  As those of `mdadm --wait`, of several arrays the highest:
+  0  every array had a resync, which has ended
+  1  an array had none: there was nothing to wait for, and the others were waited for
+  4  an array could not be asked, was stopped, or froze; mdadm has 1 here, too";
+
+/// Options of `uraid wait`.
+#[derive(Args, Debug)]
+pub(crate) struct WaitArgs {
+    /// The control socket of the process that serves the array
+    #[arg(long, value_name = "SOCK", conflicts_with = "arrays")]
+    pub control: Option<PathBuf>,
+    /// The name of each array, or one of its members
+    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    pub arrays: Vec<String>,
 }

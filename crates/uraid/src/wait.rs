@@ -1,0 +1,149 @@
+//! `uraid wait`: returns when no pass runs over the arrays any more.
+//! Owns: which arrays are waited for, the line on a terminal, the exit code. Not here: passes (`engine`), the figures
+//! (`pace`), how an array is asked (`client`).
+//! Invariant: an array is asked again and again with a connection each, so those that wait take no place of the control
+//! socket, however many they are.
+//! Spec: docs/md/behaviour.md#mdadms-reports: mdadm --wait.
+
+use crate::cli::WaitArgs;
+use crate::client::{self, Client, ClientError};
+use crate::progress::{self, Moving};
+use crate::report::Report;
+use crate::{complain, warn};
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often each array is asked.
+const PERIOD: Duration = Duration::from_millis(250);
+/// A server with many callers may drop one unanswered. After so many in a row it is not that.
+const DROPPED_MAX: u32 = 20;
+
+/// Not every array had a pass. mdadm's code, too.
+const NOTHING: u8 = 1;
+/// An array could not be asked, or its pass did not end. mdadm's code of `--detail --test`.
+const FAILED: u8 = 4;
+
+/// Why a pass was not waited for to its end.
+#[derive(Debug, thiserror::Error)]
+enum WaitError {
+    /// The array could not be asked.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// It takes no more writes.
+    #[error(
+        "{array}: its {pass} waits at {percent}: the array is frozen ({reason}); `uraid detail {array}` shows its members"
+    )]
+    Frozen { array: String, pass: &'static str, percent: String, reason: String },
+    /// It was stopped, or its process ended.
+    #[error("{array}: it was stopped at {percent} of its {pass}; the next start goes on with it")]
+    Stopped { array: String, pass: &'static str, percent: String },
+}
+
+/// What is known of the pass that is waited for.
+struct Waited {
+    array: String,
+    pid: Option<u32>,
+    socket: PathBuf,
+    pass: &'static str,
+    percent: String,
+}
+
+/// Waits for all arrays that have a pass now.
+pub(crate) fn run(args: &WaitArgs) -> ExitCode {
+    let names: Vec<Option<&str>> = match &args.control {
+        Some(_) => vec![None],
+        None => args.arrays.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    // Look at all before waiting for one: the pass of another may end meanwhile, and has been waited for.
+    let find = |name| client::find(name, args.control.as_deref());
+    let looked: Vec<Result<Option<Waited>, WaitError>> = names.into_iter().map(|name| look(find(name)?)).collect();
+    let mut code = 0;
+    for waited in looked {
+        let outcome = waited.and_then(|waited| waited.map(wait).transpose());
+        code = code.max(match outcome {
+            Ok(Some(())) => 0,
+            Ok(None) => NOTHING,
+            Err(error) => {
+                complain(&error);
+                FAILED
+            }
+        });
+    }
+    ExitCode::from(code)
+}
+
+/// The array's pass, if it has one.
+fn look(mut client: Client) -> Result<Option<Waited>, WaitError> {
+    let report = client.status()?;
+    let Some(pass) = report.pass() else {
+        warn(&format!("{}: nothing to wait for: no pass runs", report.name));
+        return Ok(None);
+    };
+    let waited = Waited {
+        array: report.name.clone(),
+        pid: report.server.as_ref().map(|server| server.pid),
+        socket: client.socket().to_owned(),
+        pass: pass.word,
+        percent: pass.progress.percent(),
+    };
+    Ok(Some(waited))
+}
+
+/// Returns when the pass has ended.
+fn wait(mut waited: Waited) -> Result<(), WaitError> {
+    let mut line = Moving::new(Duration::ZERO);
+    let mut dropped = 0;
+    let outcome = loop {
+        match Client::connect(&waited.socket).and_then(|mut client| client.status()) {
+            Ok(report) => match waited.meet(&report, &mut line) {
+                Ok(true) => dropped = 0,
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            },
+            // Its process ended between two questions.
+            Err(ClientError::Connect { source, .. }) if is_gone(source.kind()) => break Err(waited.stopped()),
+            Err(ClientError::NoAnswer { source, .. }) if client::is_ended(source.kind()) && dropped < DROPPED_MAX => {
+                dropped += 1;
+            }
+            Err(error) => break Err(error.into()),
+        }
+        std::thread::sleep(PERIOD);
+    };
+    line.clear();
+    outcome
+}
+
+/// Whether nothing listens at the socket.
+fn is_gone(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+impl Waited {
+    /// Whether the pass goes on.
+    fn meet(&mut self, report: &Report, line: &mut Moving) -> Result<bool, WaitError> {
+        if report.server.as_ref().map(|server| server.pid) != self.pid || report.name != self.array {
+            return Err(self.stopped());
+        }
+        let Some(pass) = report.pass() else { return Ok(false) };
+        (self.pass, self.percent) = (pass.word, pass.progress.percent());
+        match report.state.last().map(String::as_str) {
+            Some("frozen") => {
+                let (array, pass, percent) = (self.array.clone(), self.pass, self.percent.clone());
+                let reason = report.frozen.clone().unwrap_or_else(|| "it takes no more writes".to_owned());
+                return Err(WaitError::Frozen { array, pass, percent, reason });
+            }
+            Some("stopping" | "stopped") => return Err(self.stopped()),
+            Some(_) | None => {}
+        }
+        if line.is_terminal() && line.due().is_some() {
+            line.show(&progress::line(&format!("{}: {}", self.array, self.pass), pass.progress));
+        }
+        Ok(true)
+    }
+
+    fn stopped(&self) -> WaitError {
+        WaitError::Stopped { array: self.array.clone(), pass: self.pass, percent: self.percent.clone() }
+    }
+}
