@@ -24,7 +24,7 @@ static GIVEN_UP: Mutex<BTreeMap<String, JoinHandle<()>>> = Mutex::new(BTreeMap::
 
 /// A path did not answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{path}: it did not answer within {after:?}: see to its file server or drive, or leave it out")]
+#[error("{path}: it did not answer within {after:?}: check its file server or drive, or leave it out")]
 pub(crate) struct NoAnswer {
     pub path: String,
     pub after: Duration,
@@ -70,8 +70,8 @@ pub(crate) fn ask_advising<T: Send + 'static>(
         Some(_) | None => answer.recv_timeout(NAMED_AFTER).or_else(|error| match error {
             RecvTimeoutError::Disconnected => Err(error),
             RecvTimeoutError::Timeout => {
-                let until = time_max.map_or(String::new(), |time| format!(", until {time:?} have passed"));
-                warn(&format!("{path}: it does not answer; waiting for it{until}{advice}"));
+                let bound = time_max.map_or("without a limit".to_owned(), |time| format!("for up to {time:?}"));
+                warn(&format!("{path}: it does not answer; waiting {bound}{advice}"));
                 match time_max {
                     Some(time_max) => answer.recv_timeout(time_max - NAMED_AFTER),
                     None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),

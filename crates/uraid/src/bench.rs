@@ -39,7 +39,7 @@ pub(crate) enum BenchError {
     #[error(transparent)]
     Run(#[from] uraid_bench::BenchError),
     /// The file of `--plot` exists and is not a picture.
-    #[error("--plot {}: is there already and no picture: it does not begin with {}; name a new file", path.display(), plot::BEGIN)]
+    #[error("--plot {}: exists and is not a picture: it does not begin with {}; name a new file", path.display(), plot::BEGIN)]
     PlotTaken { path: PathBuf },
     /// The picture could not be written.
     #[error("--plot {}", path.display())]

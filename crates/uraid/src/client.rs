@@ -59,7 +59,7 @@ pub(crate) enum ClientError {
     },
     /// It is another user's: the system lets no other user connect, or the server closed the connection.
     #[error(
-        "{}: permission denied: it is of user {owner}: only that user and root may ask it, this is user {own}",
+        "{}: permission denied: it belongs to user {owner}: only that user and root may use it, this is user {own}",
         path.display()
     )]
     Foreign {

@@ -35,7 +35,7 @@ impl ClientLog {
                 (&self.left, array(export), format!("{} {how} the export {}", client(peer), exports[export].name))
             }
             News::TurnedAway { peer } => {
-                (&self.turned_away, array(0), format!("{} was turned away: there is no place for it", client(peer)))
+                (&self.turned_away, array(0), format!("{} was refused: the server is full", client(peer)))
             }
         };
         match flood.count(second) {

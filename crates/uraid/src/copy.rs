@@ -364,7 +364,7 @@ fn finish(
     took: Duration,
 ) -> Result<(), CopyError> {
     let can_go_on = save_to.is_some() && !output::is_stream(out);
-    let again = if can_go_on { "; the same command goes on from there" } else { "" };
+    let again = if can_go_on { "; the same command continues from there" } else { "" };
     let Some(written) = written else {
         return Err(CopyError::Interrupted { copied: "it is not known how many sectors".to_owned(), again: "" });
     };

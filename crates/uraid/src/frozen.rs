@@ -37,7 +37,7 @@ fn blamed<'a>(status: &Status, kind: ErrorKind, name: impl Fn(usize) -> &'a str)
 /// What to do about an array that froze over an error of this kind.
 pub(crate) fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
     if kind != ErrorKind::NoSpace {
-        "see to its members, stop it and serve it again"
+        "check its members, stop it and serve it again"
     } else if is_redundant {
         "`uraid fail` all full members, if it can do without them; or make room, stop it and serve it again"
     } else {
@@ -84,7 +84,7 @@ pub(crate) fn stop_text(error: &StopError, reason: Option<String>, is_degraded: 
         StopError::Flush(source) => {
             let over = if over.is_empty() { format!(" ({source})") } else { over };
             format!(
-                "its last flush failed{over}: what was written since the one before may be lost; see to its members, serve \
+                "its last flush failed{over}: what was written since the one before may be lost; check its members, serve \
                  it again and check what was written last"
             )
         }

@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         complain(&**error);
     }
     for path in asking::unanswered() {
-        warn(&format!("{path}: it did not answer until the end: the kernel may keep this process until it does"));
+        warn(&format!("{path}: it has not answered: the kernel may keep this process until it does"));
     }
     log::finish();
     match outcome {

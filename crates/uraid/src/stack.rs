@@ -70,12 +70,12 @@ pub(crate) enum StackError {
     },
     /// A signal arrived during its resync.
     #[error(
-        "{array} was stopped before it was consistent: it stays marked dirty, and its next start goes on with its resync"
+        "{array} was stopped before it was consistent: it stays marked dirty, and its next start continues its resync"
     )]
     Interrupted { array: String },
     /// One could not be stopped, because a member does not answer.
     #[error(
-        "{array}: members still owe answers after {after:?}{}{}; {}",
+        "{array}: members have not answered after {after:?}{}{}; {}",
         if members.is_empty() { String::new() } else { format!(": {}", members.join(", ")) },
         match requests {
             0 => String::new(),
@@ -268,7 +268,7 @@ mod tests {
             let members = vec!["m1".to_owned()];
             StackError::NotAnswering { array, members, requests: 2, after, is_redundant }.to_string()
         };
-        assert!(text(true).starts_with("home: members still owe answers after 45s: m1 (2 requests "));
+        assert!(text(true).starts_with("home: members have not answered after 45s: m1 (2 requests "));
         assert!(text(true).ends_with("the array stays marked dirty, and its next start makes it consistent"));
         assert!(text(false).ends_with("what was written since the last flush may be lost"));
     }

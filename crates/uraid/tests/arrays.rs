@@ -389,7 +389,7 @@ fn create_over_arrays_that_is_interrupted_leaves_them_as_dirty_as_they_were() {
         made.wait_for("left: resync [");
         made.signal(signal);
         let done = made.end().expect_refused(&[
-            "no array was made: left was stopped before it was consistent: it stays marked dirty, and its next start goes on with its resync",
+            "no array was made: left was stopped before it was consistent: it stays marked dirty, and its next start continues its resync",
         ]);
         assert!(done.stdout.is_empty(), "{done:?}");
         for member in left.iter().chain(&right) {

@@ -285,9 +285,9 @@ fn a_picture_takes_the_place_of_a_picture_and_of_nothing_else() {
     // A mistake on the command line: a member in the picture's place.
     let member = scratch.member("m", 4 << 20);
     std::fs::write(&member, [7; 4096]).expect("a member");
-    plot(&member).expect_refused(&["m: is there already and no picture"]);
+    plot(&member).expect_refused(&["m: exists and is not a picture"]);
     assert_eq!(std::fs::read(&member).expect("a member"), [7; 4096]);
-    plot(&PathBuf::from("/dev/null")).expect_refused(&["/dev/null: is there already and no picture"]);
+    plot(&PathBuf::from("/dev/null")).expect_refused(&["/dev/null: exists and is not a picture"]);
 }
 
 #[test]

@@ -138,7 +138,8 @@ fn another_user_gets_no_answer_of_the_control_socket() {
     assert_eq!(served.stop().code, Some(0));
 }
 
-const FOREIGN: &str = ": permission denied: it is of user 0: only that user and root may ask it, this is user 65534\n";
+const FOREIGN: &str =
+    ": permission denied: it belongs to user 0: only that user and root may use it, this is user 65534\n";
 
 /// Puts the binary where another user can run it.
 fn binary_for_all(scratch: &Scratch) {

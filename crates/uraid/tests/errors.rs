@@ -341,7 +341,7 @@ fn create_without_room_names_what_may_have_changed_and_the_ways_on() {
     let words = ["create", "--homehost", "none", "-l", "1", "-n", "2"].map(PathBuf::from);
     let done = scratch.uraid(words.into_iter().chain([members[0].clone(), sparse.clone()]));
     let expected = format!(
-        "no complete array was made: members that may have been changed: {}, {}; make the same command with --run when \
+        "no complete array was made: members that may have been changed: {}, {}; repeat the command with --run when \
          the cause is gone, or `uraid zero-superblock` them: {}: writing the superblock failed: no space left under the \
          member (errno 28)\n",
         text(&members[0]),

@@ -160,7 +160,7 @@ fn an_array_that_was_stopped_gives_up_its_name_though_its_process_stays() {
         let listed = rig.says(&["list"]);
         rig.says(&["detail", "hung"]).expect_refused(&["no running array is called hung"]);
         let member = text(&rig.members[1]).to_owned();
-        let last = format!("Z hung: member {member} did not answer until the end: the kernel keeps this process");
+        let last = format!("Z hung: member {member} has not answered: the kernel keeps this process");
         rig.served.wait_for(&last);
         // Under the same name, by the same sockets.
         let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
@@ -171,7 +171,7 @@ fn an_array_that_was_stopped_gives_up_its_name_though_its_process_stays() {
         let ended = rig.served.end();
         assert!(are_gone.is_ok() && sockets.iter().all(|socket| socket.exists()), "{ended:?}");
         assert_eq!((ended.code, listed.stdout.as_str(), listed.stderr.as_str()), (Some(0), "", ""), "{ended:?}");
-        assert_eq!(ended.stderr.matches("did not answer until the end").count(), 1, "{ended:?}");
+        assert_eq!(ended.stderr.matches("has not answered: the kernel").count(), 1, "{ended:?}");
         assert_eq!(again.stop().code, Some(0));
     }
 }
@@ -192,7 +192,7 @@ fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start
     std::thread::sleep(Duration::from_secs(2));
     rig.served.signal(rustix::process::Signal::TERM);
     rig.served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 21s in all"));
-    rig.served.wait_for(&format!("Z hung: member {hung} did not answer until the end: the kernel keeps this process"));
+    rig.served.wait_for(&format!("Z hung: member {hung} has not answered: the kernel keeps this process"));
     assert!(!rig.served.has_ended(), "the kernel keeps it");
     let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
     // Dirty and without a member: what a write to all members of a row had left half done is not known.
@@ -203,7 +203,7 @@ fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start
     rig.member.go_on();
     let ended = rig.served.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("hung: members still owe answers after 21s"), "{ended:?}");
+    assert!(ended.stderr.contains("hung: members have not answered after 21s"), "{ended:?}");
 }
 
 #[test]
@@ -383,8 +383,8 @@ fn fail_by_another_path_of_a_member_that_hangs_says_what_works_at_once() {
     std::os::unix::fs::symlink(&rig.members[1], &link).expect("ours");
     let failing = Served::start(&mut rig.scratch.command(["fail", "hung", text(&link)]));
     let line = format!(
-        "uraid: {}: it does not answer; waiting for it, until 30s have passed; its slot number works at once, and so does \
-         its path as `uraid detail` shows it\n",
+        "uraid: {}: it does not answer; waiting for up to 30s; its slot number works at once, and so does its path as \
+         `uraid detail` shows it\n",
         link.display()
     );
     let is_said = wait(|| failing.stderr().contains(&line));

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 /// The path is named after 2 s, and given up after this time.
 const TIMEOUT: [&str; 2] = ["--member-timeout", "3s"];
-const WAITS: &str = "m1.mount/member: it does not answer; waiting for it, until 3s have passed";
+const WAITS: &str = "m1.mount/member: it does not answer; waiting for up to 3s";
 const GIVEN_UP: &str = "m1.mount/member: it did not answer within 3s";
-const KEPT: &str = "m1.mount/member: it did not answer until the end: the kernel may keep this process until it does\n";
+const KEPT: &str = "m1.mount/member: it has not answered: the kernel may keep this process until it does\n";
 
 struct Rig {
     // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
@@ -121,7 +121,7 @@ fn a_signal_ends_a_command_that_waits_for_a_member() {
     let rig = rig();
     for (subcommand, signal) in [("examine", Signal::INT), ("detail", Signal::TERM), ("serve", Signal::INT)] {
         let mut running = rig.begin(&[subcommand, "--member-timeout", "0"]);
-        running.wait_for("m1.mount/member: it does not answer; waiting for it\n");
+        running.wait_for("m1.mount/member: it does not answer; waiting without a limit\n");
         running.signal(signal);
         let began = Instant::now();
         let has_ended = rig.ends(&mut running);

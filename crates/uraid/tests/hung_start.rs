@@ -67,7 +67,7 @@ fn a_stop_waits_no_longer_than_the_timeout_for_a_member_that_hangs_in_the_resync
     for ring in RINGS {
         let rig = rig("5", 3, 1, &["--ring", ring, "--member-timeout", "1s"]);
         rig.served.signal(Signal::TERM);
-        rig.served.wait_for(" of its resync left; the next start goes on there");
+        rig.served.wait_for(" of its resync left; the next start continues it");
         // The process cannot leave the kernel before its last request does.
         rig.member.go_on();
         let Rig { served, member: _member, members, scratch } = rig;

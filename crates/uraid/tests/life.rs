@@ -252,7 +252,7 @@ fn an_array_is_served_during_its_first_resync_which_goes_on_at_the_next_start() 
         wait(has_speed).expect("a pass that moves has a speed and an end");
         let done = served.stop();
         assert_eq!(done.code, Some(0), "{done:?}");
-        assert!(done.stderr.contains(" of its resync left; the next start goes on there"), "{done:?}");
+        assert!(done.stderr.contains(" of its resync left; the next start continues it"), "{done:?}");
         let shown = scratch.uraid(["examine", "--json", &text(&members[0])]).expect_done().stdout;
         let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
         let reached = shown.pointer("/0/resync_offset").or(shown.pointer("/resync_offset"));

@@ -25,21 +25,21 @@ a machine that is slow for a while is slow for all of them:
   array   through uraid's engine
   replay  the I/Os that the array makes of these requests, straight to the members
   ideal   requests of the same size and the same total depth, spread over the members
-array / replay says what the engine costs, array / ideal what the level costs. Ratios are taken
-within a round; shown is the median of all rounds and the interval it lies in with the confidence
-that is printed (order statistics). CPU is the time of the shards' threads on a processor; on
-memory the ratio by CPU is what the ratio is when no other process wants the processors.
+array / replay shows what the engine costs, array / ideal what the level costs. Each ratio is taken
+within one round. The output has the median of all rounds, and the interval in which it lies with
+the printed confidence (order statistics). CPU is the time of the shards' threads on a processor.
+With members in memory, the CPU ratio is the ratio when no other process uses the processors.
 
-The members are those of an array that exists, which is only read; or, with --level, members for a
-trial array, which is gone afterwards. For a trial, `mem:SIZE` is memory and `null:SIZE` nothing at
-all (it shows the cost of the engine alone); one of these alone stands for all members. The word
-`missing` leaves a slot without a member, so that a degraded array is measured: `null:1T missing`.
+The members are those of an existing array, which is only read; or, with --level, members for a
+trial array, which is gone afterwards. For a trial array, `mem:SIZE` is memory, and `null:SIZE`
+stores nothing (it shows the cost of the engine alone); one of these alone stands for all members.
 They answer at once; with `,completion=deferred` each read and write stays in flight until its
-task runs again, with `,request=TIME` it takes this time.
+task runs again, with `,request=TIME` it takes this time. The word `missing` leaves a slot without
+a member, to measure a degraded array: `null:1T missing`.
 
-With --destructive, what files and block devices hold is lost: as members of a trial array, and in
-an array that exists when it is written; that one stays marked dirty and is made consistent when
-it is served the next time. Trial members are filled first, block devices are not.";
+Two uses need --destructive, because files and block devices lose what they hold: as members of a
+trial array, and when an existing array is written. That array stays marked dirty and is made
+consistent when it is served the next time. Trial members are filled first, except block devices.";
 
 pub(super) const BENCH_AFTER: &str = "\
 EXAMPLES
@@ -183,7 +183,7 @@ pub(crate) struct BenchArgs {
     /// Threads, each with its own jobs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u16>(1..=256))]
     pub shards: u16,
-    /// Keep each thread on one processor of its own, say 0-3 or 2,4,6: as many shards
+    /// Pin each thread to one of these processors, such as 0-3 or 2,4,6: one shard for each
     #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
     pub cpus: Option<Processors>,
     /// How long a shard polls for messages of other shards before it sleeps, as in `serve`; 0us: never
@@ -207,7 +207,7 @@ pub(crate) struct BenchArgs {
     /// Drain the array in this interval while it runs, as a change of its state does, and show how long that takes
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub drain_every: Option<Duration>,
-    /// Of the scenario drain-cycles: how many drains
+    /// For the scenario drain-cycles: how many drains
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number::<u64>(1..=u64::MAX))]
     #[arg(conflicts_with = "members")]
     pub cycles: u64,
@@ -218,7 +218,7 @@ pub(crate) struct BenchArgs {
     /// SIGTERM or SIGINT
     #[arg(long, value_name = "SOCKET", requires = "level")]
     pub serve: Option<PathBuf>,
-    /// Of `nbd` with one URI: measure the client alone and, in turn, beside each of these kinds of clients
+    /// With `nbd` and one URI: measure the client alone and, in turn, beside each of these kinds of clients
     #[arg(long, value_name = "CLIENTS", value_delimiter = ',')]
     pub beside: Vec<Others>,
     /// Start an array that exists although more members are missing than its superblocks know of

@@ -18,30 +18,31 @@ The members are opened for reading only and never written, whatever state they a
 members are computed from the others where the level allows it. OUT is the last argument, or stands
 before --array; `-` is standard output. A new file is sparse: blocks of zeroes take no room.
 
-A sector that cannot be read from any member is listed in the map file, is zeroes in OUT, and
-makes the exit code 1; the rest is copied all the same. The map file (OUT.map) also tells how far
-the copy is: the same command again goes on where the last one ended, and tries the unreadable
-sectors again. It has the format of GNU ddrescue's map files.
+If a sector cannot be read from any member, it is listed in the map file and is zeroes in OUT; the
+rest is still copied, and the exit code is 1. The map file (OUT.map) also records how far the copy
+is: repeat the same command to continue where the last one ended and to try the unreadable sectors
+again. The file has the format of GNU ddrescue's map files.
 
-Of a raid0 or linear array that lacks members, or has one that is cut short or whose superblock
-cannot be read, --run copies what is left; what the missing parts held is in the map as well.
+A raid0 or linear array may lack members, or have one that is cut short or whose superblock cannot
+be read. Then --run copies what is left, and lists what the missing parts held in the map as well.
 
 Data in OUT is overwritten only with --overwrite.
 
-With --array, once for each, the members are arrays: what is copied is the array that they make up
-(`uraid create --array`). Each of them, and that one, may lack members as far as its level allows.
+With --array, once for each array, the members are arrays, and copy reads the array that they make
+up (`uraid create --array`). That array and each of its members may lack as many members as its
+level allows.
 
-When the superblocks are lost, --assume copies by the geometry that you give, as `create` would
-lay the array out: the members in the order of their slots, `missing` for one that is gone. The
-members' own superblocks are ignored. Give the options that the array was created with; for those
-that you leave out, the defaults of `create` are taken.
+If the superblocks are lost, --assume copies by the geometry that you give, as `create` would lay
+the array out: the members in the order of their slots, `missing` for one that is gone. The
+members' own superblocks are ignored. Give the options that the array was created with; an option
+that you leave out has the default of `create`.
 
---order does the same for members in an unknown order: it tries all orders, and the layouts, chunks
-and data offsets that are not given, and prints which fit best: by parity and copies, by the marks
-of file systems and partition tables, and by text and tables that go on from one member to the
-next. It says what it tried and how sure it is. With OUT as the last argument, it then copies by the
-best candidate if that is clearly ahead of the others; else choose one with --candidate N. Without
-OUT it only prints the ranking.";
+--order does the same for members in an unknown order. It tries all orders, and the layouts, chunks
+and data offsets that are not given, and prints which fit best. The evidence is parity and copies,
+the marks of file systems and partition tables, and text and tables that continue from one member
+to the next. It prints what it tried and how sure it is. With OUT as the last argument, it copies
+by the best candidate if that one is clearly ahead of the others; otherwise choose one with
+--candidate N. Without OUT it only prints the ranking.";
 
 pub(super) const COPY_AFTER: &str = "\
 EXAMPLES
@@ -55,7 +56,7 @@ EXAMPLES
   uraid copy --order -l 6 -n 4 -c 64K a.img b.img c.img d.img
 
 SIGNALS
-  SIGTERM, SIGINT  write what was read, save the map, exit 1; the same command goes on later";
+  SIGTERM, SIGINT  write what was read, save the map, exit 1; repeat the command to continue";
 
 /// With `--array`, which takes all names that follow, OUT is the first name instead of the last.
 const USAGE: &str = "uraid copy [OPTIONS] MEMBER... OUT

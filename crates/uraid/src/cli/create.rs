@@ -15,15 +15,15 @@ Make a new array: choose its geometry and write the members' superblocks.
 
 Every member is checked before any is changed. A member that carries another array, a partition
 table or a file system is refused, unless --run (do not ask) or --force is given. Offsets and
-sizes are those that `mdadm --create` chooses, the first state is that of `mdadm --create
+sizes are those that `mdadm --create` chooses. The first state is that of `mdadm --create
 --force`: every listed member is active at once.
 
-The redundancy of a new array is made consistent when it is served for the first time, before it
-takes requests; --assume-clean skips this, and is right only when the members hold nothing but
+The redundancy of a new array is made consistent when it is served for the first time, while it
+takes requests. --assume-clean skips this; it is right only if the members hold nothing but
 zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.
 
-With --array, once for each slot, the members are arrays, which exist already. They are started
-for this, made consistent where they are not, and stopped. An array of arrays cannot be a member.";
+With --array, once for each slot, the members are existing arrays. create starts them, makes them
+consistent if they are not, and stops them. An array of arrays cannot be a member.";
 
 pub(super) const CREATE_AFTER: &str = "\
 EXAMPLES

@@ -19,12 +19,12 @@ Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT
 The members' superblocks decide which of them are current; stale and foreign ones are left out,
 and stderr says why. When all is ready, one line with the NBD URI of each array goes to stdout.
 An array that was not stopped cleanly is made consistent while it takes requests; `uraid detail`
-shows how far that is. Stopped meanwhile, it goes on there at its next start.
+shows the progress. If the array is stopped before that has ended, the next start continues it.
 
-With --array, once for each, one process has several arrays. Where they carry the superblocks of
-an array of arrays (`uraid create --array`), that one is assembled over them and served; else each
-of them is an export of its own on one socket. They start together and stop together, by a signal
-or `uraid stop --all`.";
+With --array, once for each array, one process serves several. If they carry the superblocks of
+an array of arrays (`uraid create --array`), that array is assembled over them and served.
+Otherwise each is an export of its own on one socket. They start together and stop together, by a
+signal or `uraid stop --all`.";
 
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
@@ -119,9 +119,9 @@ pub(crate) struct ServeArgs {
     /// what serves best, about 423M for each thread]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<Sectors>,
-    /// How many failed reads a member may have; with one more it is failed, if the array can do without it. Only reads
-    /// count whose data other members supplied, each stretch of sectors once, and every hour without one halves the
-    /// count. 0: no limit
+    /// How many failed reads a member may have; with one more it is failed, if the array can do without it. A read counts
+    /// only if other members supplied its data, and a range of sectors counts once. Every hour without a failed read
+    /// halves the count. 0: no limit
     #[arg(long, value_name = "N", default_value_t = crate::stack::read_errors_max_default())]
     #[arg(value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub max_read_errors: u32,

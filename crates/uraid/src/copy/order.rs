@@ -138,7 +138,7 @@ impl Search {
         if candidate.begins {
             agree.push("the data offset".to_owned());
         }
-        let agree = if agree.is_empty() { "nothing tells".to_owned() } else { agree.join(", ") + " agree" };
+        let agree = if agree.is_empty() { "no evidence".to_owned() } else { agree.join(", ") + " agree" };
         format!("{agree}: {}: {}", self.shape(candidate), self.names(candidate))
     }
 
@@ -168,7 +168,7 @@ impl Search {
             Verdict::Undecided => {
                 let mut text = format!("undecided: {} candidates or more explain as much", leading.len());
                 if leading.len() < 2 {
-                    text = "undecided: nothing tells that the best candidate is right".to_owned();
+                    text = "undecided: nothing shows that the best candidate is right".to_owned();
                 }
                 let names: BTreeSet<String> = leading.iter().map(|candidate| self.names(candidate)).collect();
                 let shapes: BTreeSet<String> = leading.iter().map(|candidate| self.shape(candidate)).collect();

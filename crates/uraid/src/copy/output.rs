@@ -47,7 +47,7 @@ pub(crate) enum OutputError {
         expected: u64,
     },
     /// OUT lacks what the map calls copied.
-    #[error("{}: is not there or empty, but its map says that it is partly copied; --overwrite begins anew", path.display())]
+    #[error("{}: is not there or empty, but its map says that it is partly copied; --overwrite starts from the beginning", path.display())]
     Vanished { path: PathBuf },
     /// One path is OUT and the map.
     #[error("{}: is OUT, and cannot be its map too: name another file with --map", path.display())]

@@ -65,7 +65,7 @@ pub(crate) enum Refusal {
     Name(#[from] NameTooLong),
     /// Writing failed in the middle.
     #[error(
-        "no complete array was made: members that may have been changed: {}; make the same command with --run when the \
+        "no complete array was made: members that may have been changed: {}; repeat the command with --run when the \
          cause is gone, or `uraid zero-superblock` them",
         changed.join(", ")
     )]

@@ -64,8 +64,7 @@ fn say_left_behind(stack: &Stack, members: &[String]) {
         let found = claimed(stack).find(|(_, claimed)| claimed.name() == member);
         let array = found.map_or("all arrays", |(index, _)| &stack.array(index).name);
         warn(&format!(
-            "{array}: member {member} did not answer until the end: the kernel keeps this process, without its sockets, \
-             until it does"
+            "{array}: member {member} has not answered: the kernel keeps this process, without its sockets, until it does"
         ));
     }
 }
@@ -229,7 +228,7 @@ async fn show_resync(array: Rc<HostArray>, name: String) {
             line.interrupted();
             let left = array.status().resync.map_or(Sectors::ZERO, |progress| progress.total - progress.done);
             let left = sizes::binary(left);
-            warn(&format!("{name}: stopped with {left} of its resync left; the next start goes on there"));
+            warn(&format!("{name}: stopped with {left} of its resync left; the next start continues it"));
         }
     }
 }
