@@ -9,12 +9,12 @@ use std::sync::{Arc, PoisonError};
 
 pub(crate) struct Door {
     bell: Bell,
-    // A Dekker-style handshake: the sleeping shard sets `is_sleeping` and reads `is_knocked`; a knocking thread sets
-    // `is_knocked` and reads `is_sleeping`. Each has a SeqCst fence in between, so at least one of them sees the
-    // other's store, however many threads knock. If the knocker's fence comes first, the sleeper reads `true`, or its
-    // own later `take_knock`, after which it has checked its queues. If the sleeper's fence comes first, the knocker
-    // reads that the shard sleeps, or that the sleep has ended since: ended by another knocker, which rings, or by the
-    // shard itself, which is awake.
+    // A Dekker-style handshake: the sleeping shard stores that it sleeps and reads `knocked`; a knocking thread stores
+    // `knocked` and reads whether the shard sleeps. Each has a SeqCst fence in between, so at least one of them sees
+    // the other's store, however many threads knock. If the knocker's fence comes first, the shard reads `true`; or it
+    // reads the value of its own later `take_knock`, after which it has checked its queues. If the shard's fence comes
+    // first, the knocker reads that the shard sleeps, or that the sleep has ended since. Then either another knocker
+    // has ended the sleep and rings, or the shard itself has, and is awake.
     knocked: AtomicBool,
     is_sleeping: AtomicBool,
     wakes: Mutex<Vec<u32>>,

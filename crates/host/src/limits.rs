@@ -4,7 +4,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Descriptors beside those of shards, members and clients: the three standard ones, and some for short-lived ones.
+/// Descriptors beside those of shards, members and clients: the three standard ones, and some for short-lived files.
 const SLACK: u64 = 16;
 /// Descriptors per shard beside its members: ring, door, signals, timers.
 const PER_SHARD: u64 = 8;

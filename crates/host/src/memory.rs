@@ -1,6 +1,6 @@
 //! Checks that the system will give the memory that is about to be allocated.
 //! Owns: the trial mapping, the error. Not here: the memory of members (`member`), the arenas (`block`).
-//! Invariant: the trial releases everything again, so a later allocation may still fail.
+//! Invariant: the trial mapping is released again, so a later allocation may still fail.
 
 use crate::sys;
 use rustix::process::{Resource, getrlimit};

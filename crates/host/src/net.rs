@@ -27,7 +27,7 @@ const PATH_BYTES_MAX: usize = 107;
 /// The send buffer of a unix socket. Several large replies fit, so one can be prepared while the client receives
 /// another.
 const UNIX_SEND_BYTES: libc::c_int = 512 << 10;
-/// How often to try when other processes create and remove the socket at the same time.
+/// How often to try if other processes create and remove the socket at the same time.
 const BIND_ATTEMPTS: u32 = 8;
 
 /// Why a socket operation failed.
@@ -271,8 +271,8 @@ impl AsRawFd for ListenerHolder {
     }
 }
 
-/// A connection on one shard. One receive and one send may run at the same time. Dropping a receive may lose the bytes
-/// that it has taken; dropping a send may leave some bytes sent.
+/// A connection on one shard. One receive and one send may run at the same time. If a receive is dropped, the bytes
+/// that it has taken may be lost; if a send is dropped, some of its bytes may have been sent.
 pub struct Stream {
     driver: Rc<Driver>,
     socket: Rc<OwnedFd>,
@@ -400,7 +400,7 @@ impl Stream {
     pub fn into_raw(self) -> Result<OwnedFd, NetError> {
         match Rc::try_unwrap(self.socket) {
             Ok(socket) => Ok(socket),
-            // An operation whose future was dropped still holds it.
+            // An operation whose future was dropped still holds the socket.
             Err(shared) => shared.try_clone().map_err(failed("dup")),
         }
     }

@@ -32,8 +32,8 @@ pub struct ArenaBlocks {
 
 type NameCallback = dyn Fn(&[String]) + Send + Sync;
 
-/// A callback at the end, with the members that have not answered all requests, sorted, without duplicates. The kernel
-/// does not let the process end before they answer.
+/// A callback for the end of the process. It gets the members that have not answered all requests, sorted, without
+/// duplicates. The kernel does not let the process end before they answer.
 #[derive(Clone)]
 pub struct LeftBehind(Arc<NameCallback>);
 
@@ -70,8 +70,8 @@ pub struct Options {
     pub ring: RingChoice,
     /// The blocks of each shard's arenas. Memory that is never touched costs nothing.
     pub arenas: [ArenaBlocks; ARENAS],
-    /// How long a shard busy-polls for messages before it sleeps, while that finds some: waking a sleeping core takes
-    /// tens of microseconds on a virtual machine. Zero: never.
+    /// How long a shard busy-polls for messages before it sleeps; it does so only while polling finds some. Waking a
+    /// sleeping core takes tens of microseconds on a virtual machine. Zero: never.
     pub spin: Duration,
     /// The processor of each shard, to which it is pinned; a shard without an entry is not pinned. Take them from
     /// [`crate::processors_allowed`].

@@ -32,7 +32,8 @@ impl Roaming {
         }))
     }
 
-    /// Lets the calling thread run on them. A helper thread on the shard's processor would only compete with the shard.
+    /// Lets the calling thread run on these processors. A helper thread on the shard's processor would compete with the
+    /// shard.
     pub(crate) fn resume(&self) {
         let _ = sched_setaffinity(None, &self.0);
     }

@@ -1,5 +1,5 @@
 //! A shard: one thread with its executor, ring, timers, arenas and mail.
-//! Owns: [`run`], [`Shard`], [`Local`]. Not here: its settings (`options`), how tasks or I/O are driven.
+//! Owns: [`run`], [`Shard`], [`Local`]. Not here: settings (`options`), how tasks or I/O are driven.
 //! Invariant: mail from one shard to another arrives once and in order.
 
 use crate::door::Door;
@@ -26,8 +26,8 @@ use uraid_block::{Arena, ShardIndex, Tick};
 
 /// Tasks polled before the shard checks mail, timers and completions again.
 const POLLS_PER_TURN: usize = 64;
-/// The turn also ends after this many polls if it has taken longer than the limit below. A piece of zeroes or a row of
-/// parity takes up to a millisecond; 64 of them in a row delayed everything else by 50 ms.
+/// The turn's time is checked after this many polls: the turn ends if it has taken longer than the limit below. A piece
+/// of zeroes or a row of parity takes up to a millisecond; 64 of them in a row would delay everything else by 50 ms.
 const POLLS_PER_TIME_CHECK: usize = 8;
 const TURN_TIME_MAX: Duration = Duration::from_micros(500);
 /// The shard stops busy-polling after this many fruitless attempts in a row.
@@ -35,7 +35,7 @@ const FRUITLESS_SPINS_MAX: u32 = 16;
 /// A shard that has stopped busy-polling makes one attempt per this many turns that brought mail. A fruitless attempt
 /// of 50 us costs 3 us of processor time per turn; a successful one resumes busy-polling.
 const MAIL_TURNS_PER_SPIN: u32 = 16;
-/// Requests' ages are checked at least this often within a member's timeout, so a request fails at most one check late.
+/// How often requests' ages are checked within a member's timeout, at least. A request fails at most one check late.
 const AGE_CHECKS_MIN: u32 = 8;
 const AGE_CHECK_PERIOD_MIN: Duration = Duration::from_millis(1);
 const AGE_CHECK_PERIOD_MAX: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ where
         mail_turns: Cell::new(0),
         turn_began: Cell::new(now()),
     };
-    // Pin after the ring is made: its helper threads must not share one processor.
+    // Pin after the ring was made: the ring's helper threads must not inherit the pinning to one processor.
     if let Some(&processor) = options.processors.get(usize::from(index.0)) {
         processors::pin(processor);
     }
@@ -227,8 +227,8 @@ fn run_tasks(executor: &Executor, began: Tick) {
     }
 }
 
-/// Busy-polls for messages, if that has found some recently or another attempt is due. Returns whether something
-/// arrived.
+/// Busy-polls for messages, if busy-polling has found some recently or another attempt is due. Returns whether
+/// something arrived.
 fn busy_poll(machine: &Machine, door: &Door) -> bool {
     let is_try = machine.spins_left.get() == 0;
     if machine.spin.is_zero() || (is_try && machine.mail_turns.get() < MAIL_TURNS_PER_SPIN) {

@@ -60,7 +60,7 @@ fn is_ignored(signal: libc::c_int) -> bool {
     result == 0 && now.sa_sigaction == libc::SIG_IGN
 }
 
-/// The signals that are handled: all except an ignored SIGHUP.
+/// The signals that are handled: all, except SIGHUP if it is ignored.
 fn noted() -> impl Iterator<Item = libc::c_int> {
     SIGNALS.iter().map(|(signal, _)| *signal).filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal))
 }

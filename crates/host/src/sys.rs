@@ -21,7 +21,7 @@ impl Errno {
 
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Errno {
-        // Errors that std creates itself carry no errno; those that can occur here mean a refused argument.
+        // Errors that std creates itself have no errno. Those that can occur here are about an invalid argument.
         Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
     }
 }
@@ -276,9 +276,9 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>) -> std::io::Result<std::fs::File> {
 /// The alignment for direct I/O, as statx reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectAlignment {
-    /// Of file offsets and lengths, in bytes.
+    /// The alignment of file offsets and lengths, in bytes.
     pub(crate) offset: u32,
-    /// Of memory, in bytes.
+    /// The alignment of memory, in bytes.
     pub(crate) memory: u32,
 }
 
@@ -335,8 +335,8 @@ pub(crate) struct LoopFile {
     pub(crate) special: u64,
 }
 
-/// Queries the driver of a loop device, also through a partition of it. ENOTTY, EINVAL: not a loop device; ENXIO: no
-/// file attached.
+/// Queries the driver of a loop device, also through a partition of the device. ENOTTY, EINVAL: not a loop device;
+/// ENXIO: no file is attached.
 pub(crate) fn loop_file(fd: BorrowedFd<'_>) -> Result<LoopFile, Errno> {
     // From linux/loop.h: struct loop_info64 has 232 bytes and begins with lo_device, lo_inode, lo_rdevice.
     const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
@@ -383,7 +383,7 @@ pub(crate) fn poll(files: &mut [libc::pollfd], timeout: Option<Duration>) -> usi
     }
 }
 
-/// Writes to standard error without blocking for long: the reader may be stuck, and the process must end.
+/// Writes to standard error without blocking for long, because the reader may be stuck and the process must end.
 pub(crate) fn write_stderr(text: &str) {
     const WAIT_MILLISECONDS_MAX: c_int = 200;
     for part in text.as_bytes().chunks(libc::PIPE_BUF) {

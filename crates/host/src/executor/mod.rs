@@ -53,7 +53,7 @@ const fn class_of(layout: Layout) -> Class {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// No future in it.
+    /// The slot holds no future.
     Free,
     /// Waits for a wake.
     Idle,
@@ -231,7 +231,7 @@ impl Executor {
         self.0.live.get()
     }
 
-    /// Drops all tasks, in slot order. A task that they spawn while being dropped is dropped at once.
+    /// Drops all tasks, in slot order. A task that is spawned by such a drop is dropped at once.
     pub(crate) fn close(&self) {
         let core = &*self.0;
         core.is_closing.set(true);
@@ -240,7 +240,7 @@ impl Executor {
             let state = core.tasks.borrow()[index as usize].state;
             match state {
                 State::Free => {}
-                // Busy: its poll has panicked. Dropping the future is allowed, as after any unwinding.
+                // A busy task is one whose poll has panicked. Its future may be dropped, as after any unwinding.
                 State::Idle | State::Queued | State::Busy | State::BusyWoken => core.end_task(index),
             }
         }

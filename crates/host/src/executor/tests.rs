@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use uraid_block::local::yield_now;
 
-/// Stores its waker and waits until that was used once.
+/// Stores its waker and waits until the waker was used once.
 async fn wait_once(waker: Rc<RefCell<Option<Waker>>>) {
     let mut has_waited = false;
     std::future::poll_fn(move |context| {

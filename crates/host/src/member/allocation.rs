@@ -13,13 +13,13 @@ pub(super) fn of_file(fd: RawFd, at: u64, bytes: u64) -> Allocation {
     stretch(at, bytes, sys::seek_data(fd, at), || sys::seek_hole(fd, at))
 }
 
-/// `data` is the first byte at or after `at` that is not in a hole, `hole` the first that is.
+/// `data` is the first byte at or after `at` that is not in a hole, `hole` the first byte that is in one.
 fn stretch(at: u64, bytes: u64, data: Result<u64, Errno>, hole: impl FnOnce() -> Result<u64, Errno>) -> Allocation {
     const SECTOR: u64 = SECTOR_BYTES as u64;
     assert!(bytes > 0 && bytes.is_multiple_of(SECTOR));
     let zeroes = match data {
         Ok(data) => data.saturating_sub(at).min(bytes),
-        // No data up to the end of the file, which is not before the end of the range.
+        // There is no data up to the end of the file, and the range does not extend past the file.
         Err(Errno(libc::ENXIO)) => bytes,
         Err(Errno(_)) => return Allocation { length: Sectors(bytes / SECTOR), is_zero: false },
     };

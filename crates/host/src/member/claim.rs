@@ -21,7 +21,7 @@ pub(super) enum Backing {
         is_block_device: bool,
         // The byte of the file at which the member starts.
         base: u64,
-        // If all I/O is direct: the alignment it needs.
+        // The alignment that direct I/O needs; `None` if I/O goes through the page cache.
         direct: Option<DirectAlignment>,
     },
     Memory(Arc<Memory>),
@@ -35,15 +35,15 @@ pub(super) struct Claim {
     pub(super) under: Option<std::fs::File>,
     pub(super) watch: Arc<Watch>,
     pub(super) name: String,
-    // Without the window. For memory and null members, `mem:...` or `null:...`.
+    // The path without the window. For memory and null members, `mem:...` or `null:...`.
     pub(super) path: PathBuf,
     pub(super) access: Access,
     pub(super) geometry: Geometry,
-    /// Sectors that fail when read or written: those of `bad:`, and the listed ones.
+    /// Sectors that fail when read or written: those of `bad:`, and those of `listed`.
     pub(super) bad: BadSectors,
     /// Sectors in the member's bad-block list.
     pub(super) listed: BadSectors,
-    // Of memory and null members; files and devices take their time.
+    // When requests of memory and null members complete. Files and devices complete by themselves.
     pub(super) completion: Completion,
     // The file or device itself. (The list of claims records the origin of its bytes instead: see `origin`.)
     pub(super) identity: Identity,
@@ -58,12 +58,12 @@ pub(super) struct ClaimHolder(pub(super) Arc<Claim>);
 
 /// Keeps the claim during a flush, and the flush's own open file description if there is one.
 ///
-/// Flushes use a description of their own, one per shard, because Linux reports a lost write-back once per open file
-/// description. A durable write (RWF_DSYNC) waits for write-back and receives every loss since the last report on its
-/// description, also of sectors that it did not write. A later flush on the same description would succeed, and lost
-/// data would be answered as stable. One description per shard keeps one shard's flush from consuming another's report.
-/// The claim's locks belong to the first description; opening and closing others does not affect them (unlike fcntl
-/// locks of the process).
+/// Flushes use separate descriptions, one per shard, because Linux reports a lost write-back once per open file
+/// description. A durable write (RWF_DSYNC) waits for write-back and gets the report of every loss since the last
+/// report on its description, also of sectors that it did not write. A later flush on the same description would then
+/// succeed, and its success would call lost data stable. With one description per shard, no shard's flush consumes the
+/// report for another shard. The claim's locks belong to the first description; opening and closing others does not
+/// affect them (unlike fcntl locks of the process).
 ///
 /// The order of the fields matters for dropping: this file comes before the claim's.
 pub(super) struct FlushHolder {

@@ -31,7 +31,7 @@ pub enum Medium {
     BlockDevice,
     /// Memory of this process.
     Memory,
-    /// Nothing: reads give zeroes.
+    /// Nothing. Reads return arbitrary bytes; blocking reads return zeroes.
     Null,
 }
 
@@ -45,12 +45,12 @@ impl Claimed {
     /// - a regular file or a block device, by path;
     /// - `mem:SIZE`: new memory, all zero, gone with the claim; `mem:SIZE:NAME`: memory that stays until the process
     ///   ends, found again by its name;
-    /// - `null:SIZE`: reads return arbitrary bytes at once, writes are dropped; it measures the cost of everything
-    ///   above;
+    /// - `null:SIZE`: reads return arbitrary bytes at once, writes are dropped; such a member shows what the rest of
+    ///   the program costs;
     /// - `mem:SIZE,request=TIME`, `null:SIZE,request=TIME`, such as `mem:1G,request=20us`: the same, but each request
-    ///   takes this time, one after the other, as in a controller. `bandwidth=SIZE`, alone or with it, limits the bytes
-    ///   per second. TIME has the unit ns, us, ms or s. Blocking I/O before serving ([`Claimed::read_at`]) costs
-    ///   nothing;
+    ///   takes this time, one after the other, as in a controller. `bandwidth=SIZE`, alone or with `request`, limits
+    ///   the bytes per second. TIME has the unit ns, us, ms or s. Blocking I/O before serving ([`Claimed::read_at`])
+    ///   costs nothing;
     /// - `mem:SIZE,completion=deferred`, `null:SIZE,completion=deferred`: the same, but each read and write is pending
     ///   until its task runs again, after the other tasks of the shard that are ready. No clock is read;
     /// - `bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:NAME`: any of these, with sectors that fail when read or written.
@@ -95,8 +95,8 @@ impl Claimed {
         self.0.geometry.size
     }
 
-    /// Releases the locks while this process still has the member open. Do no more I/O on it afterwards. For a process
-    /// that the kernel cannot end yet, because another member does not answer. A block device that was claimed whole
+    /// Releases the locks while this process still has the member open, because the kernel cannot end the process while
+    /// another member does not answer. Do no more I/O on the member afterwards. A block device that was claimed whole
     /// stays claimed until the process is gone.
     pub fn release_locks(&self) {
         if let Backing::File { file, .. } = &self.0.backing {
@@ -105,7 +105,7 @@ impl Claimed {
         self.0.under.iter().for_each(locks::release);
     }
 
-    /// The file or device itself, whatever it lies on.
+    /// The identity of the file or device itself, not of what is below a partition or loop device.
     pub fn identity(&self) -> Identity {
         self.0.identity
     }
@@ -185,8 +185,8 @@ impl Claimed {
         }
     }
 
-    /// Opens the flush descriptors of `shards` shards now; [`Claimed::on_shard`] would open them later. Call it before
-    /// dropping privileges that opening may need.
+    /// Opens the flush descriptors of `shards` shards now; otherwise [`Claimed::on_shard`] opens them later. Call this
+    /// before dropping privileges that opening may need.
     pub fn open_for(&self, shards: u16) {
         let files = (0..shards).map_while(|_| FlushHolder::reopen(&self.0));
         self.0.lock_reopened().extend(files);
@@ -197,8 +197,8 @@ impl Claimed {
         Member::new(self.0.clone(), shard.driver().clone())
     }
 
-    /// Whether its path still leads to it; `None` if that cannot be found out now. Runs on a helper thread of the
-    /// shard.
+    /// Whether the path still leads to the member; `None` if that cannot be found out now. Runs on a helper thread of
+    /// the shard.
     pub async fn path_state(&self, shard: &Local) -> Option<PathState> {
         path::state(self.0.clone(), shard.driver()).await
     }
@@ -228,8 +228,8 @@ impl Claimed {
         self.0.bad.check_bytes(at, length as u64)
     }
 
-    /// Cuts a range of bytes into aligned parts. Calls `work` for each, with a buffer for direct I/O and the number of
-    /// bytes of the range that precede the part.
+    /// Cuts a range of bytes into aligned parts. Calls `work` for each part, with a buffer for direct I/O and the
+    /// number of bytes of the range before the part.
     fn for_bounced(
         &self,
         at: u64,

@@ -21,7 +21,7 @@ pub(super) enum Completion {
     /// In the call that submits it.
     #[default]
     Inline,
-    /// When its task runs next, after the other tasks that are ready: without reading a clock.
+    /// When its task runs next, after the other tasks that are ready. No clock is read.
     Deferred,
     /// After a simulated time.
     Timed(Cost),

@@ -117,7 +117,8 @@ impl Member {
         self.file.lane.note(kind, self.file.place(at.byte()), length.bytes(), 1);
     }
 
-    /// Members with a cost check bad sectors when a request ends instead: see [`TrialMember`].
+    /// Fails if a sector of the range is bad. Members with a cost check this when a request ends instead: see
+    /// [`TrialMember`].
     #[inline]
     fn check_bad(&self, range: Range) -> Result<(), IoError> {
         if self.claim.completion.cost().is_some() {
@@ -127,7 +128,8 @@ impl Member {
         }
     }
 
-    /// An error on listed bad sectors carries no errno, as if the device had not been asked.
+    /// The error for this range. If it covers listed bad sectors, the error has no errno, as if the device had not been
+    /// asked.
     #[cold]
     fn bad_error(&self, range: Range, error: IoError) -> IoError {
         if self.claim.listed.first_in(range).is_some() { IoError::new(error.kind) } else { error }
@@ -197,7 +199,7 @@ impl Member {
 
     /// Finds holes on a helper thread, because the file system may block.
     async fn file_allocation(&self, range: Range) -> Result<Allocation, IoError> {
-        // Check the size before and after: past the end of a file that shrank, SEEK_HOLE finds no holes.
+        // Check the size before and after the search: past the end of a file that shrank, SEEK_HOLE finds no holes.
         self.file.check_size().await?;
         let (at, length) = (self.file.place(range.start.byte()), range.length.bytes());
         let fd = self.file.lane.as_raw_fd();
@@ -212,7 +214,7 @@ impl Member {
         };
         let result = self.file.call(call).await;
         self.file.check_size().await?;
-        // Every call sets a result, unless the member does not answer.
+        // If the member answered, the call has set a result.
         as_unit(result)?;
         Ok(*found.get().expect("the call has ended"))
     }

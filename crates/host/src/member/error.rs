@@ -22,7 +22,7 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
-    /// The system does not let this user open it this way.
+    /// The system does not let this user open the file or device for this access.
     #[error("{}: permission denied (errno {os})", path.display())]
     Permission {
         /// The name given.

@@ -84,7 +84,7 @@ impl Disk {
         self.failing.borrow_mut().extend(errnos);
     }
 
-    /// Operations of any kind that came.
+    /// The number of operations of any kind.
     pub(super) fn operations(&self) -> u32 {
         self.operations.get()
     }
@@ -99,7 +99,7 @@ impl Disk {
         *self.at_next_end.borrow_mut() = Some((fd, Box::new(event)));
     }
 
-    /// Writes that came, also those that were refused.
+    /// The number of writes, including refused ones.
     pub(super) fn writes(&self) -> u32 {
         self.writes.get()
     }

@@ -19,7 +19,8 @@ use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, W
 /// Larger transfers of files in memory use the ring, where another processor can do the copy meanwhile.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
-/// Transfers of files in memory are not merged beyond this: one processor would copy what two could.
+/// Transfers of files in memory are not merged beyond this size: one processor would copy what two could copy in
+/// parallel.
 const MERGED_IN_MEMORY_MAX: u64 = 256 << 10;
 
 /// The result of a read that was cut off because it was late. The kernel never returns this errno to user space.
@@ -32,7 +33,7 @@ pub(super) enum Way {
     Direct { memory_align: usize },
     /// Through the page cache.
     Cached,
-    /// The pages are the storage: tmpfs.
+    /// The file is on tmpfs: its pages are the storage.
     InMemory,
 }
 
@@ -60,7 +61,8 @@ enum Stop {
     Failed(i32),
 }
 
-/// The progress of a transfer of `count` bytes. Counts whole sectors, because direct I/O can continue only at one.
+/// The progress of a transfer of `count` bytes. Counts whole sectors, because direct I/O can continue only at the start
+/// of a sector.
 #[derive(Default)]
 struct Progress {
     failed_once: bool,
@@ -107,7 +109,7 @@ impl FileIo {
         };
         let lane = driver.add_lane(lane.sharing(watch.unanswered_changes.clone()), depth);
         if let Way::Direct { memory_align } = way {
-            // With at most a sector's alignment, the rest of a short transfer is aligned too.
+            // If the alignment is at most a sector, the rest of a short transfer is aligned, too.
             assert!(memory_align.is_power_of_two() && memory_align <= SECTOR_BYTES);
         }
         let (turns, looked, has_durable_write) = (Turns::default(), Cell::new(0), Cell::new(true));
@@ -204,7 +206,7 @@ impl FileIo {
         self.driver.start_on(&self.lane, kind, buffers)
     }
 
-    /// Whether to bypass the ring: it is not worth it for a small transfer of memory. io_uring would hand it to a
+    /// Whether to bypass the ring, as for a small transfer of a file in memory. io_uring would hand the transfer to a
     /// kernel thread, which takes several times as long as the copy. (For file systems that can report "would block",
     /// io_uring itself tries the copy inline first.)
     #[inline]
@@ -259,7 +261,7 @@ impl FileIo {
             } else {
                 self.start(Kind::Read { at: self.place(at) }, Buffers::Read(into)).await
             };
-            // Check again: if the file was short meanwhile, the bytes read may be a hole that a later write made.
+            // Check again: if the file was short meanwhile, a later write may have made the hole that was read.
             self.watch.check()?;
             let Buffers::Read(pieces) = buffers else { return Err(not_answered(result)) };
             if usize::try_from(result) == Ok(bytes) {
@@ -357,7 +359,7 @@ impl FileIo {
         }
         drop(rest.split_to(done));
         at += done as u64;
-        // A first durable call that was cut short has made durable what it wrote.
+        // A durable first call that was short has made durable what it wrote.
         let mut is_stable = true;
         while !rest.is_empty() {
             let part = cut(&mut rest);
@@ -391,8 +393,8 @@ impl FileIo {
         cannot
     }
 
-    /// Whether a failed flush may be repeated. With a page cache an error may report lost writes, and does so only
-    /// once: the next flush would succeed. Interruptions are safe to repeat, and so are a device's own errors if no
+    /// Whether a failed flush may be repeated. With a page cache, an error may report lost writes, and only once: the
+    /// next flush would succeed. A flush may be repeated after an interruption, and after any transient error if no
     /// page cache is used.
     fn may_flush_again(&self, os: i32) -> bool {
         os == libc::EINTR || matches!(self.way, Way::Direct { .. })
@@ -417,7 +419,7 @@ impl FileIo {
     }
 }
 
-/// The error for a request without an answer. Its buffers stay with the device.
+/// The error for a request that the member did not answer. Its buffers stay with the device.
 fn not_answered(result: i32) -> IoError {
     assert!(result < 0, "what ends well gives its buffers back");
     if result == -IS_LATE { ErrorKind::Late.into() } else { device_error(-result) }

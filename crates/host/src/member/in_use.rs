@@ -1,5 +1,5 @@
 //! Whether a member is in use, asked without claiming it.
-//! Owns: the question, and who answers it: locks, the kernel, /proc/locks. Not here: claims (`open`, `locks`).
+//! Owns: the query of locks, of the kernel and of /proc/locks. Not here: claims (`open`, `locks`).
 //! Invariant: nothing stays locked or claimed. The answer is about this moment only.
 
 use super::error::Access;
@@ -11,12 +11,12 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 
-/// Who has a member.
+/// Who uses a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Holder {
     /// A process that has claimed it.
     Process(u32),
-    /// A process of which no more is known, or the kernel: a mount, md.
+    /// An unknown process, or the kernel: a mount, md.
     Unknown,
 }
 
@@ -29,7 +29,7 @@ pub fn holder(target: &Target) -> io::Result<Option<Holder>> {
     if path.starts_with("mem:") || path.starts_with("null:") {
         return Ok(None);
     }
-    // Looked at before it is opened: opening a FIFO would wait.
+    // Check the type before opening: opening a FIFO would wait.
     let status = std::fs::metadata(&target.path)?;
     let is_block_device = status.file_type().is_block_device();
     if !is_block_device && !status.file_type().is_file() {
@@ -65,13 +65,13 @@ fn holder_by_locks(file: &File, window: Option<Window>) -> io::Result<Option<Hol
     Ok(Some(only_process(&listed, inode(&file.metadata()?)).map_or(Holder::Unknown, Holder::Process)))
 }
 
-/// The inode whose locks are listed: of a block device that of its node.
+/// The inode whose locks are listed; for a block device, that of its node.
 fn inode(status: &Metadata) -> Identity {
     Identity { device: status.dev(), inode: status.ino() }
 }
 
-/// The process with the only flock on an inode; a lock of bytes belongs to an open file and names no process. `None`:
-/// there is none, or several, as on windows of one file.
+/// The process with the only flock on an inode. (A lock of bytes belongs to an open file and names no process.) `None`
+/// if there is no flock, or more than one, as for windows of one file.
 ///
 /// `3: FLOCK  ADVISORY  WRITE 4711 fd:00:9978085 0 EOF`
 fn only_process(locks: &str, of: Identity) -> Option<u32> {

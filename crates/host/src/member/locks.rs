@@ -57,11 +57,12 @@ fn try_take(path: &Path, file: &File, access: Access, window: Option<Window>) ->
     }
 }
 
-/// Whether a claim of another open file has locks here that a claim for writing would meet. Nothing is locked.
+/// Whether a claim through another open file has locks that conflict with a claim for writing. Locks nothing.
 pub(super) fn are_taken(file: &File, window: Option<Window>) -> Result<bool, Errno> {
     let (start, length) = window.map_or((0, None), |window| (window.offset, window.length));
     match sys::are_bytes_locked(file.as_fd(), start, length) {
-        // No byte locks here, so only a whole member can be claimed. The flock that asks ends at once.
+        // No byte locks on this file system, so only a whole member can be claimed. The flock that tests this ends at
+        // once.
         Err(Errno(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)) => match file.try_lock() {
             Ok(()) => {
                 release(file);
@@ -130,7 +131,7 @@ mod tests {
         let may_claim = |access| try_take(&path, &open(), access, None).is_ok();
         let other = open();
         assert!(may_claim(Access::ReadWrite) && may_claim(Access::ReadOnly));
-        // What another process would get on such a file system.
+        // The lock that another process would get on a file system without byte locks.
         other.try_lock_shared().expect("free");
         assert_eq!((may_claim(Access::ReadWrite), may_claim(Access::ReadOnly)), (false, true));
         other.unlock().expect("ours");

@@ -1,7 +1,7 @@
 //! Memory that behaves like a disk.
 //! Owns: [`Memory`]: zeroed pages, shared by all shards, freed by discard. Not here: its claim, its async operations.
 //! Invariant: its bytes are accessed only through `copy`, which is opaque to the compiler. Two shards may read and
-//! write the same sectors at once, as on a disk. They get either's bytes, never undefined behaviour.
+//! write the same sectors at once, as on a disk. Each byte is then that of one of them, and the behaviour is defined.
 
 mod copy;
 

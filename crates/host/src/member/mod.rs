@@ -2,9 +2,9 @@
 //! Owns: [`Claimed`], [`Member`], how each kind does each operation. Not here: what is stored on them.
 //! Invariant: no byte of an inode is claimed twice, in this process or among processes that claim.
 //!
-//! A regular file that another program truncates is `Gone` from the first operation on that notices it (`watch`). A
-//! file is accessed either directly or through the page cache, never both: the two do not see each other's writes at
-//! once. Windows of one file may differ in this, but not if they share a page.
+//! If another program truncates a regular file, the first operation that notices it and all later ones get `Gone`
+//! (`watch`). A file is accessed either directly or through the page cache, never both: neither sees the other's writes
+//! at once. Windows of one file may differ in this, but not if they share a page.
 
 mod allocation;
 mod claim;

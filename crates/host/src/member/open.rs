@@ -224,8 +224,8 @@ impl Span {
         self.base.is_multiple_of(bytes) && (is_last || end.is_multiple_of(bytes))
     }
 
-    /// Turns direct I/O on if it accepts whole sectors in sector-aligned memory. Not if a page is shared with a
-    /// neighbouring window: writing back the neighbour's cached page would overwrite a direct write with stale data.
+    /// Turns direct I/O on if it accepts whole sectors in sector-aligned memory. It stays off if a page is shared with
+    /// a neighbouring window: write-back of the neighbour's cached page would overwrite a direct write with stale data.
     fn make_direct(&self, file: &File, status: &Metadata, align: Option<DirectAlignment>) -> Option<DirectAlignment> {
         let align = align.filter(takes_sectors)?;
         let own = self.has_own_blocks(sys::page_bytes()) && self.has_own_blocks(status.blksize().max(1));
@@ -238,7 +238,7 @@ impl Span {
     }
 }
 
-/// Whether a transfer may begin and end at any sector, as the continuation of a short one does.
+/// Whether a transfer may begin and end at any sector, as the rest of a short transfer does.
 fn takes_sectors(align: &DirectAlignment) -> bool {
     align.offset as usize <= SECTOR_BYTES && align.memory as usize <= SECTOR_BYTES
 }

@@ -60,15 +60,15 @@ impl Origin {
     }
 
     /// Takes the locks that a claim of the file below a loop device would take; they last as long as the returned file.
-    /// `None` if there is no such file, or if this user cannot open it: then no process of this user can claim it
-    /// either.
+    /// `None` if there is no such file, or if this user cannot open the file. In the second case, no process of this
+    /// user can claim it either.
     pub(super) fn lock(&self, name: &Path, access: Access) -> Result<Option<File>, OpenError> {
         let Some((file, window)) = self.open_under(access) else { return Ok(None) };
         locks::take(name, &file, access, window)?;
         Ok(Some(file))
     }
 
-    /// The file below a loop device, and the window of it that this is; `None` as for [`Origin::lock`].
+    /// The file below a loop device, and the member's window in it; `None` as for [`Origin::lock`].
     pub(super) fn open_under(&self, access: Access) -> Option<(File, Option<Window>)> {
         let path = self.file.as_ref()?;
         let mut options = OpenOptions::new();

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 /// The state of an open member's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathState {
-    /// It leads to the member; also for anything but a regular file.
+    /// It leads to the member. Also the answer for anything but a regular file.
     Same,
     /// The file has no name any more and is freed when it is closed; another file may have its path.
     Deleted,

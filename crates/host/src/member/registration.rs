@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// The inode or device that a member is or lies in. Two names of one file are equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
-    /// The device a file is on, or the block device itself.
+    /// The device that the file is on, or the block device itself.
     pub device: u64,
     /// The inode on it; 0 for a block device.
     pub inode: u64,

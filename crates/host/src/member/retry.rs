@@ -8,8 +8,9 @@ use std::time::Duration;
 
 /// The most retries of one request.
 const TRIES_MAX: u32 = 12;
-/// The pause before the first retry. Each pause is twice as long as the one before, up to [`PAUSE_MAX`]: 0.6 s in all.
-/// That is enough for writeback to free memory (about 10 ms), and less than a disk needs to recover a bad sector.
+/// The pause before the first retry. Each pause is twice as long as the one before, up to [`PAUSE_MAX`]. All pauses
+/// together take 0.6 s: enough for writeback to free memory (about 10 ms), and less than a disk needs to recover a bad
+/// sector.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 

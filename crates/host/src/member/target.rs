@@ -12,14 +12,14 @@ const BAD_STRETCHES_MAX: usize = 4096;
 /// Some bytes of a file or a block device, counted from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// The first byte. It need not be at a sector's start, but direct I/O wants whole pages.
+    /// The first byte. It need not be at a sector's start, but direct I/O needs whole pages.
     pub offset: u64,
     /// How many bytes; `None`: up to the end.
     pub length: Option<u64>,
 }
 
 impl Window {
-    /// The byte after the last one, as far as that is known without the file.
+    /// The byte after the last one; `None` if that depends on the file.
     pub(super) fn end(self) -> Option<u64> {
         self.length.map(|length| self.offset.saturating_add(length))
     }

@@ -1,6 +1,6 @@
 //! Fairness for operations that complete without waiting.
 //! Owns: [`Turns`]. Not here: which operations those are.
-//! Invariant: a task that does only such operations still yields to the other tasks of its shard.
+//! Invariant: a task yields to the other tasks of its shard even if all its operations complete without waiting.
 
 use std::cell::Cell;
 use uraid_block::local::yield_now;

@@ -4,10 +4,10 @@
 //! Invariant: once a file has shrunk or a flush has failed, the flag stays set until the claim ends.
 //!
 //! If another program truncates a regular file, our own writes must not make it longer again: its tail would come back
-//! as zeroes, and be read as if it were data. So the size is checked before each write, and again after it, before the
-//! answer. The second check detects a truncation between the first check and the write. (One case is missed: the
-//! truncation falls in between, and that very write reaches the member's last sector.) One check after the writes
-//! covers all writes that had ended when the shard's turn began.
+//! as zeroes, and clients would read them as data. So the size is checked before each write, and again after it, before
+//! the answer. The second check detects a truncation between the first check and the write. It misses one case: if that
+//! very write covers the member's last sector, the file has its old size again. One check after the writes covers all
+//! writes that had ended when the shard's turn began.
 
 use super::device_error;
 use crate::sys::{self, Errno};
@@ -21,7 +21,7 @@ use uraid_block::{ErrorKind, IoError};
 pub(super) struct Watch {
     /// The least size of a regular file in bytes. 0 for anything else: it cannot shrink, or reports that by an error.
     bytes_min: u64,
-    /// The bytes that a block device must have; 0 if the member is none. Checked when a write fails with ENOSPC.
+    /// The bytes that a block device must have; 0 if the member is not one. Checked when a write fails with ENOSPC.
     device_bytes_min: u64,
     is_gone: AtomicBool,
     /// The errno of the first flush that failed; 0: none has.
@@ -42,8 +42,8 @@ impl Watch {
     }
 
     /// Classifies an errno of the member. A write past the end of a block device gets ENOSPC. After the device was
-    /// pulled, that is every write, because its capacity is then 0. A device that still has all its sectors gives the
-    /// same error when the pool behind it is full (thin provisioning), like a file on a full file system.
+    /// pulled, its capacity is 0, so every write gets ENOSPC. A device that still has all its sectors gives the same
+    /// error if its thin pool is full, like a file on a full file system.
     pub(super) fn error(&self, fd: RawFd, os: i32) -> IoError {
         let is_whole = |bytes: u64| bytes >= self.device_bytes_min;
         if os == libc::ENOSPC && self.device_bytes_min > 0 && !sys::block_size_bytes(fd).is_ok_and(is_whole) {
@@ -52,7 +52,7 @@ impl Watch {
         device_error(os)
     }
 
-    /// `Gone` if the member was found gone before.
+    /// Fails with `Gone` if an earlier operation found the member gone.
     #[inline]
     pub(super) fn check(&self) -> Result<(), IoError> {
         if self.is_gone.load(Ordering::Relaxed) { Err(ErrorKind::Gone.into()) } else { Ok(()) }

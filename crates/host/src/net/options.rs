@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// A TCP peer that sends nothing is probed after this many seconds ...
 const KEEPALIVE_IDLE_SECONDS: libc::c_int = 60;
-/// ... and then again at this interval, this many times in all.
+/// ... and then again at this interval, [`KEEPALIVE_PROBES`] times in all.
 const KEEPALIVE_INTERVAL_SECONDS: libc::c_int = 15;
 const KEEPALIVE_PROBES: libc::c_int = 4;
-/// How long sent data may stay unacknowledged: the time after which an idle peer is given up, too.
+/// How long sent data may stay unacknowledged: as long as it takes to give up an idle peer.
 const USER_TIMEOUT_MILLIS: libc::c_int =
     1000 * (KEEPALIVE_IDLE_SECONDS + KEEPALIVE_PROBES * KEEPALIVE_INTERVAL_SECONDS);
 

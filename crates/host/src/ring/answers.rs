@@ -1,6 +1,6 @@
 //! Members that do not answer: ends their requests without them, and counts the requests that are still unanswered.
-//! Owns: [`LaneState`], one per lane: how many requests the system has, which ones wait for those, whether the member is
-//! dead. Not here: how long a request may take (`shard`), what follows from a late one (the engine).
+//! Owns: [`LaneState`], one per lane: how many requests the system has, which ones wait behind them, whether the member
+//! is dead. Not here: how long a request may take (`shard`), what follows from a late one (the engine).
 //! Invariant: a request that is cut keeps its slot and its buffers until its completion. While a lane has an unanswered
 //! request, it submits no other, so a member that hangs holds at most what was in flight when it was given up.
 //!
@@ -22,8 +22,8 @@ use std::time::Duration;
 /// A query about a member, such as stat on its path, that a helper thread makes.
 pub(super) struct Query {
     member: String,
-    /// Set when the call begins: a query that still waits for a thread says nothing about its member. The call holds a
-    /// clone until it returns or is dropped.
+    /// Set when the call begins, because a query that still waits for a thread says nothing about its member. The call
+    /// holds a clone until it returns or is dropped.
     has_begun: Arc<AtomicBool>,
 }
 
@@ -147,7 +147,7 @@ impl Driver {
     }
 
     /// The error for a new request on this lane; `None`: it may be submitted. A change is also refused while a change
-    /// of any shard is unanswered: if the late one is performed after the retry, it overwrites it.
+    /// of any shard is unanswered: if the member performs the late change after the new one, it overwrites the new one.
     #[inline]
     pub(super) fn refusal(&self, lane: &Lane, is_change: bool) -> Option<i32> {
         if lane.number() == LaneNumber::NONE {
@@ -353,7 +353,7 @@ impl Driver {
         });
     }
 
-    /// Including those whose futures have ended.
+    /// Calls `work` for each unanswered request, including those whose futures have ended.
     fn for_each_unanswered(&self, mut work: impl FnMut(&mut State, &super::Slot)) {
         for slot in self.slots.borrow().iter().flat_map(|chunk| chunk.iter()) {
             let state = &mut *slot.state.borrow_mut();

@@ -5,14 +5,14 @@
 //! incomplete parts are submitted again, each by itself. So an error concerns only its own request's sectors.
 //!
 //! A request that is held (see `merge`) is always submitted, and is delayed by at most one other request:
-//! - It is held once, for one numbered request that is in flight now. When that one has ended, it is submitted in its
-//!   group, whatever else is in flight.
-//! - The request in flight does not depend on any held request: the device already has it.
-//! - The shard does not sleep over a held request. Its lane stays among the busy ones, which are all checked before each
-//!   sleep. The end of the request in flight ends the next sleep, whether of the ring or of a trial device. The lane is
-//!   then checked again before the next sleep, or in the same call if there was no sleep.
-//! - A flush, and everything else that is no read or write, first submits all held requests of all lanes. So does
-//!   closing.
+//! - It is held once, for one numbered request A that is in flight now. When A has ended, the held request is submitted
+//!   in its group, whatever else is in flight.
+//! - A does not depend on any held request: the device already has it.
+//! - The shard does not sleep past the end of A. The lane of a held request stays busy, and all busy lanes are checked
+//!   before each sleep. The end of A ends the sleep, whether A is on the ring or on a trial device. Then the lane is
+//!   checked again before the next sleep, or in the same call if there was no sleep.
+//! - A flush, and every other operation that is not a read or a write, first submits all held requests of all lanes. So
+//!   does closing.
 
 use super::answers::is_change;
 use super::lane::Lane;
@@ -145,7 +145,7 @@ impl Driver {
     /// Submits one lane's requests. Returns whether some are held.
     fn send_lane(&self, lane: &Rc<Lane>, which: Which) -> bool {
         let waiting = &mut *lane.waiting.borrow_mut();
-        // If some overlap, they stay in order.
+        // If some overlap, they keep their order and are not merged.
         let can_merge = self.merges && (waiting.len() == 1 || arrange(waiting));
         let (mut at, mut held) = (0, 0);
         while at < waiting.len() {

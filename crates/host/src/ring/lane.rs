@@ -18,7 +18,7 @@ pub(crate) trait Trial {
     /// When a request of `bytes` bytes that is submitted `now` ends. Requests end one after the other.
     fn due(&self, now: Tick, bytes: u64) -> Tick;
 
-    /// Runs it, and returns what the kernel would: a count of bytes, or a negative errno.
+    /// Runs a request, and returns what the kernel would: a count of bytes, or a negative errno.
     ///
     /// # Safety
     /// The segments describe live buffers. Nothing else uses the buffers of a read or writes those of a write.
@@ -42,7 +42,7 @@ pub(crate) struct Lane {
     number: LaneNumber,
     /// The member's name in messages.
     pub(super) name: Rc<str>,
-    // Dropped before the file is closed: the file's locks end when its last user closes it.
+    // Dropped before the file is closed, because the file's locks end only when its last user has closed it.
     slot: Option<FileSlot>,
     holder: Holder,
     // The file's byte at which the member starts.
@@ -125,13 +125,13 @@ impl Lane {
         Lane { slot, ..self }
     }
 
-    /// Its slot, if it has one.
+    /// The file's slot in the ring, if it has one.
     #[inline]
     pub(super) fn slot(&self) -> Option<u32> {
         self.slot.as_ref().map(|slot| slot.slot)
     }
 
-    /// Its trace, if it has one.
+    /// The lane's trace, if it has one.
     pub(crate) fn trace(&self) -> Option<&Rc<Trace>> {
         self.trace.as_ref()
     }

@@ -4,9 +4,9 @@
 //! Invariant: if requests overlap and one of them is a write, they are submitted in the order in which they came.
 //!
 //! A request that crosses the end of a chunk waits for two members, which end their parts at different times. So the
-//! parts of a stream's next requests arrive one by one, each behind a request that is already in flight, and would be
-//! submitted as fragments. Such a part, smaller than the requests it continues, is held until the request in flight has
-//! ended, and is merged with what arrives meanwhile:
+//! parts of a stream's next requests arrive at a member one by one, while another request is in flight there, and would
+//! be submitted as fragments. If such a part continues a request in flight and is smaller than it, the part is held
+//! until that request has ended, and is merged with the parts that arrive meanwhile:
 //! ```text
 //!   in flight |---- 192K ----|            in the meantime, from the client's next request
 //!                            |- 64K -|---- 192K ----|     submitted as one
@@ -31,7 +31,7 @@ pub(super) struct Waiting {
     /// How many requests were started before it in this turn.
     pub(super) order: u32,
     pub(super) token: u32,
-    /// The request it was held for, if any. Once that has ended, it is not held again.
+    /// The request for which this one was held, if any. Once that has ended, this one is not held again.
     pub(super) held: Option<Identity>,
 }
 

@@ -53,21 +53,21 @@ pub(crate) enum Buffers {
 
 /// An operation. Addresses are in bytes.
 pub(crate) enum Kind {
-    /// Into the buffers, from `at` of the file.
+    /// Reads into the buffers, from byte `at` of the file.
     Read { at: u64 },
-    /// From the buffers, to `at` of the file; durable when done if `sync`.
+    /// Writes the buffers, to byte `at` of the file. If `sync`, the write is durable when it completes.
     Write { at: u64, sync: bool },
     /// fdatasync.
     Sync,
     /// fallocate.
     Allocate { mode: i32, at: u64, length: u64 },
-    /// Into the buffers, from the socket. If `whole`: until all are full or the stream ends.
+    /// Receives into the buffers from the socket. If `whole`: until all are full or the stream ends.
     Receive { whole: bool },
-    /// From the buffers, to the socket.
+    /// Sends the buffers to the socket.
     Send,
     /// Waits until the file is readable.
     Poll,
-    /// Anything that blocks, on a helper thread. Its return value is the result.
+    /// Runs a blocking function on a helper thread. Its return value is the result.
     Call(pool::Call),
 }
 
@@ -131,7 +131,7 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// A backend that is_transient operations to the kernel.
+/// A backend that submits operations to the kernel.
 pub(crate) trait Ring {
     /// Starts an operation, or queues it until the next [`Ring::wait`].
     ///
@@ -151,7 +151,7 @@ pub(crate) trait Ring {
     /// Announces one more member, with up to `depth` requests in flight at once.
     fn announce_member(&mut self, _depth: Depth) {}
 
-    /// How many bytes of it are registered with the kernel.
+    /// How many bytes of the announced memory are registered with the kernel.
     fn registered_bytes(&self) -> usize {
         0
     }
@@ -172,7 +172,7 @@ pub(crate) trait Ring {
 
 enum State {
     Free,
-    /// The waker of its future; `None` before the first poll.
+    /// Started, with the waker of its future; `None` before the first poll.
     Started(Option<Waker>),
     /// Started, and its future was dropped.
     Abandoned,
@@ -185,7 +185,7 @@ enum State {
 
 struct Slot {
     state: RefCell<State>,
-    /// The number of the operation in it, or of the last one.
+    /// The number of the operation in the slot, or of the last one if the slot is free.
     number: Cell<u64>,
     may_wait_forever: Cell<bool>,
     lane: Cell<LaneNumber>,
@@ -239,7 +239,7 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Driver {
-    /// With the ring that the options ask for. Panics when io_uring is demanded and refused.
+    /// A driver with the ring that the options ask for. Panics if they demand io_uring and the system refuses it.
     pub(crate) fn new(options: &crate::Options, door: &Arc<Door>) -> Driver {
         use crate::RingChoice;
         let ring: Box<dyn Ring> = match options.ring {
@@ -411,9 +411,9 @@ impl Driver {
         unsafe { self.ring.borrow_mut().start(token, place) };
     }
 
-    /// Cancels what may wait for ever, then waits until nothing is in flight, so that the kernel does not write into
-    /// freed memory. Returns false if an operation did not end in time, or was cut before: its memory must never be
-    /// freed.
+    /// Cancels operations that may wait for ever, then waits until nothing is in flight, so that the kernel does not
+    /// write into freed memory. Returns false if an operation did not end in time, or was cut and has not completed:
+    /// its memory must never be freed.
     pub(crate) fn close(&self, time_max: Duration) -> bool {
         let deadline = crate::sys::monotonic_nanos() + time_max.as_nanos() as u64;
         let count = self.slots.borrow().len() * SLOTS_PER_CHUNK;
@@ -510,8 +510,8 @@ enum Seen {
 }
 
 impl Future for Operation<'_> {
-    /// The buffers, and the system's result: a count or a negative errno. Without the buffers if the member did not
-    /// answer: the device still has them.
+    /// The buffers, and the system's result: a count or a negative errno. If the member did not answer, there are no
+    /// buffers: the device still has them.
     type Output = (Buffers, i32);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Buffers, i32)> {

@@ -1,7 +1,7 @@
 //! Helper threads for blocking operations. Each member has its own, so one that hangs blocks no other.
 //! Owns: [`Pools`]. Not here: sockets (waiting for them needs no thread).
 //! Invariant: every job that was started gives one completion. Dropping the pools does not wait for a thread that has a
-//! job: the owner has waited for the jobs to end, or leaks their memory.
+//! job: before the drop, the owner has waited for the jobs to end, or it leaks their memory.
 
 use super::{Completion, Kind, Request};
 use crate::door::Door;
@@ -47,7 +47,7 @@ impl Kind {
         Kind::Call(Call { work: Some(Box::new(work)), is_short: false })
     }
 
-    /// A call that does no I/O, such as fstat: a write waits for it.
+    /// A call that does no I/O, such as fstat. A write may wait for it, so it may take only as long as a write.
     pub(crate) fn short_call(work: impl FnOnce() -> i32 + Send + 'static) -> Kind {
         Kind::Call(Call { work: Some(Box::new(work)), is_short: true })
     }
@@ -181,15 +181,15 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut queue = self.shared.lock();
         queue.is_closing = true;
-        // A thread whose job hangs is left running until the process ends, with the job's memory: see the driver's
-        // drop.
+        // A thread whose job hangs keeps running until the process ends, and the job's memory is leaked: see the
+        // driver's drop.
         queue.jobs.clear();
         let is_quiet = queue.idle == self.workers.len();
         drop(queue);
         self.shared.came.notify_all();
         if is_quiet {
             for worker in self.workers.drain(..) {
-                // A worker that panicked has already reported it.
+                // A worker that panicked has already reported its panic.
                 let _ = worker.join();
             }
         }

@@ -2,7 +2,7 @@
 //! all shards share; with registered memory, it does not pin pages.
 //! Owns: [`Registered`]: which file has which slot, which parts of the arenas are registered. Not here: their use
 //! (`uring`).
-//! Invariant: registered memory is held here, so its addresses keep meaning the pages that the kernel has.
+//! Invariant: registered memory is held here, so its addresses stay mapped to the pages that the kernel has.
 //!
 //! Memory is registered in parts, each when it is first used: memory that is never touched costs nothing and is not
 //! pinned. If the system refuses (memlock, an old kernel), requests pass the file descriptor and the addresses as
@@ -64,7 +64,7 @@ impl Registered {
         }
     }
 
-    /// Announces memory that requests will often use. Call it once.
+    /// Notes memory that requests will often use. Call this once.
     pub(super) fn announce_memory(&mut self, submitter: &Submitter<'_>, arenas: &[Arena]) {
         assert!(self.regions.is_empty());
         for arena in arenas {
@@ -79,7 +79,7 @@ impl Registered {
         self.takes_memory = submitter.register_buffers_sparse(self.parts.len() as u32).is_ok();
     }
 
-    /// The number of the registered part that contains all these bytes, registering it first if needed.
+    /// The number of the registered part that contains all these bytes. Registers the part first if needed.
     #[inline]
     pub(super) fn memory(&mut self, submitter: &Submitter<'_>, at: usize, bytes: usize) -> Option<u16> {
         if !self.takes_memory {

@@ -68,10 +68,10 @@ pub struct TraceCounts {
     pub sectors: u64,
     /// Reads and writes that were merged into another one. They are not in `requests`.
     pub merged: u64,
-    /// Those of them that were submitted again by themselves, because the merged one failed or came back short. They
-    /// are counted in `requests`, and so is the merged one.
+    /// Parts that were submitted again by themselves, because the merged request failed or came back short. `requests`
+    /// counts both these parts and the merged request.
     pub parted: u64,
-    /// Consecutive reads or writes of which the second began before the end of the first.
+    /// How many reads or writes began before the end of the one before them.
     pub descending: u64,
 }
 

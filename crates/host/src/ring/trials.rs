@@ -39,7 +39,7 @@ impl PartialOrd for Pending {
 }
 
 impl Ord for Pending {
-    /// Reversed, because `BinaryHeap` pops the greatest and the first due is wanted.
+    /// Reversed, because `BinaryHeap` pops the greatest, and the one that is due first must be popped.
     fn cmp(&self, other: &Pending) -> Ordering {
         other.key().cmp(&self.key())
     }
@@ -56,7 +56,7 @@ impl Trials {
     pub(super) fn start(&self, due: Tick, token: u32, lane: Rc<Lane>) {
         let number = self.numbers.get();
         if number == 0 {
-            // Their times are shorter than the default slack of a sleep.
+            // The requests' times are shorter than the default slack of a sleep.
             sys::sleep_precisely();
         }
         self.numbers.set(number + 1);

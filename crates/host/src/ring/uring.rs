@@ -21,9 +21,9 @@ const TRIAL: u64 = u64::MAX - 2;
 /// Per member, one thread for ioctls on a block device and for operations that may wait for a file server.
 const WORKERS_MAX: usize = 1;
 
-/// The most operations submitted by one call. The kernel starts the operations of a call only after it has read them
-/// all, so a device could already work on the first one. With 32 in flight, this bound makes 4 KiB reads through a loop
-/// device 1.2 times as fast as without it; bounds from 2 to 8 are equally good.
+/// The most operations submitted by one call. The kernel starts the operations of a call only after it has read all of
+/// them; with smaller calls, a device begins with the first ones earlier. With 32 in flight, this bound makes 4 KiB
+/// reads through a loop device 1.2 times as fast as without it; bounds from 2 to 8 are equally good.
 const BATCH_MAX: usize = 4;
 
 /// An io_uring of one thread.
@@ -34,7 +34,7 @@ pub(super) struct Uring {
     door: Arc<Door>,
     pools: Pools,
     bell_is_armed: bool,
-    // Completions that were reaped to make room in the queue, not yet returned.
+    // Completions that were reaped to make room in the queue, and that `wait` has not returned yet.
     early: Vec<Completion>,
     // The most kernel worker threads for files and block devices; 0: no limit.
     workers_max: u32,
@@ -117,8 +117,8 @@ fn build() -> io::Result<IoUring> {
 }
 
 fn flags(is_remote: bool, has_slot: bool) -> squeue::Flags {
-    // Submitting a request that waits for a file server would block the shard: such requests go to a worker thread at
-    // once.
+    // Submitting a request that waits for a file server would block the shard, so such a request goes to a worker
+    // thread at once.
     let by_worker = if is_remote { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
     // The entry then names a slot instead of a descriptor.
     let by_slot = if has_slot { squeue::Flags::FIXED_FILE } else { squeue::Flags::empty() };
@@ -205,7 +205,7 @@ impl Ring for Uring {
                 let bell = types::Fd(self.door.bell().descriptor());
                 self.push(&opcode::PollAdd::new(bell, libc::POLLIN as u32).build().user_data(BELL));
             }
-            // Completions reaped to make room for the bell's poll may be all that were in flight, so there is nothing
+            // If the completions reaped to make room for the bell's poll were the last ones in flight, there is nothing
             // to wait for.
             completions.append(&mut self.early);
             self.enter(Some(if completions.is_empty() { wait } else { Wait::No }));
@@ -263,7 +263,7 @@ mod tests {
     fn completions_reaped_while_the_queue_was_full_are_returned_before_a_sleep() {
         // If io_uring is refused, there is nothing to test.
         let Ok(mut ring) = Uring::new(Door::new()) else { return };
-        // As after a time in which the system accepted no entry.
+        // Fill the queue, as if the system had accepted no entry for a time.
         for token in 0..ENTRIES {
             let entry = opcode::Nop::new().build().user_data(u64::from(token));
             // SAFETY: the entry contains no pointer.

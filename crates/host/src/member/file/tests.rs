@@ -99,8 +99,8 @@ fn a_durable_write_is_stable_when_answered_for_every_short_or_refused_call() {
     const ANSWERS: [Answer; 4] = [All, Bytes(512), Bytes(100), Interrupted];
     let scripts = ANSWERS.iter().flat_map(|first| ANSWERS.iter().map(move |second| [*first, *second]));
     for (script, way) in scripts.flat_map(|script| WAYS.map(|way| (script, way))) {
-        // Less than a piece, several pieces, and more pieces than one call takes. All above the size that bypasses the
-        // ring.
+        // Less than a piece, several pieces, and more pieces than one call takes. All are larger than transfers that
+        // bypass the ring.
         for (bytes, in_sectors) in [(20 << 10, false), (20 << 10, true), (SEGMENTS_MAX * 512 + 4096, true)] {
             if script == [Bytes(100); 2] {
                 // A file that ends inside a sector twice has shrunk.
@@ -133,7 +133,7 @@ fn a_failed_sync_fails_a_write_whose_durable_form_was_refused() {
         let file = file_on(&disk, way, 64 << 10);
         let written = drive(&file.driver, file.write(0, pieces(20 << 10, false), true));
         assert_eq!(written, Err(IoError { kind: ErrorKind::Media, os: libc::EIO }));
-        // What a failed sync has lost is not flushed again.
+        // Data that a failed sync has lost is not flushed again.
         disk.fail_syncs(0);
         assert!(drive(&file.driver, file.write(0, pieces(20 << 10, false), true)).is_err());
         assert!(drive(&file.driver, file.flush()).is_err());

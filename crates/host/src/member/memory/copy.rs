@@ -1,6 +1,6 @@
 //! Copies between buffers and memory that other threads may change meanwhile.
 //! Owns: the instructions, and which of them a copy takes. Not here: which addresses are valid (`memory`).
-//! Invariant: the compiler sees none of the bytes, so a race over them is none of the language: they are what the
+//! Invariant: the compiler sees none of the bytes, so for the language there is no data race: the bytes are what the
 //! processor reads and writes.
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!   a longer read                         four pages side by side: the processor fetches ahead within a page only
 //!   a longer write                        past the cache: the lines need not be read first, and are not read again soon
 //! ```
-//! ns for memory that is not in the cache, AMD EPYC (Zen 4), `rep movsb` and this: 16 KiB read 1819 -> 1181, write 1718
-//! -> 840; 64 KiB read 4468 -> 4044, write 4716 -> 2739. Processors of other makers are not measured: they keep what
-//! their makers recommend.
+//! Nanoseconds for memory that is not in the cache, on AMD EPYC (Zen 4), by `rep movsb` -> by this: 16 KiB read 1819 ->
+//! 1181, write 1718 -> 840; 64 KiB read 4468 -> 4044, write 4716 -> 2739. Other makers' processors were not measured:
+//! they use `rep movsb`, which their makers recommend.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{read, write};
@@ -26,9 +26,9 @@ mod x86 {
 
     /// Copies below this length are short.
     const LONG: usize = 16 * 1024;
-    /// What a step of `four_pages` copies.
+    /// The bytes that a step of `four_pages` copies.
     const FOUR_PAGES: usize = 4 * 4096;
-    /// What a step of `past_the_cache` copies.
+    /// The bytes that a step of `past_the_cache` copies.
     const STEP: usize = 128;
     /// The alignment that a store past the cache needs.
     const STORE_ALIGN: usize = 32;
@@ -64,7 +64,7 @@ mod x86 {
         unsafe { string(target.add(long), source.add(long), bytes - long) }
     }
 
-    /// Whether this is a processor on which the long copies were measured, with all that they use.
+    /// Whether the long copies were measured on this kind of processor, and it has the instructions that they use.
     fn is_measured() -> bool {
         static IS_MEASURED: OnceLock<bool> = OnceLock::new();
         *IS_MEASURED.get_or_init(|| {

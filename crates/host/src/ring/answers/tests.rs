@@ -80,7 +80,7 @@ fn rig(depth: Depth, pages: u32) -> Rig {
     rig_sharing(depth, pages, &[Arc::default(), Arc::default()])
 }
 
-/// With counts that other shards' lanes share.
+/// A rig with counts of unanswered changes that other shards' lanes share.
 fn rig_sharing(depth: Depth, pages: u32, unanswered_changes: &[Arc<AtomicUsize>; 2]) -> Rig {
     let system = Rc::new(System::default());
     let driver = Driver::with_ring(Box::new(Stubborn(system.clone())), &Options::default());
@@ -373,7 +373,7 @@ fn a_member_that_never_answers_a_cut_read_is_late() {
     rig.driver.cut_reads(&rig.lanes[0], libc::ERESTART);
     assert_eq!(result(&mut left), Some((-libc::ERESTART, false)));
     rig.check_ages(CHECKS_MAX);
-    // A young request, such as the probe of whether the member answers again, could otherwise be submitted for ever.
+    // Otherwise new requests, such as the probes of whether the member answers again, could be submitted for ever.
     let mut probe = rig.read(0, 2);
     rig.turn();
     rig.check_ages(1);

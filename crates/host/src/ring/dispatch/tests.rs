@@ -24,7 +24,7 @@ struct Scripted {
     seen: Seen,
     results: Vec<i32>,
     started: Vec<Completion>,
-    /// How many operations complete per wait, the oldest first.
+    /// How many operations complete in each wait, the oldest first.
     ends: usize,
 }
 
@@ -351,7 +351,7 @@ struct Unruly {
 }
 
 impl Unruly {
-    /// Performs the first bytes of it, or fails.
+    /// Performs the first bytes of the request, or fails.
     fn end(&mut self, request: &Request) -> i32 {
         let all = bytes(&request.segments);
         let count = match self.random.below(8) {
@@ -411,8 +411,8 @@ struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Whether it has ended. If so, it has done as much as it reports, to its own bytes. The rest of a short write is
-    /// arbitrary.
+    /// Whether the operation has ended. If so, checks that it has transferred as many bytes as it reports, and the
+    /// right ones. The rest of a short write is arbitrary.
     fn has_ended(&mut self, disk: &[u8]) -> bool {
         let Some(operation) = &mut self.operation else { return false };
         let Poll::Ready((buffers, result)) = pin!(operation).poll(&mut Context::from_waker(Waker::noop())) else {
