@@ -34,7 +34,7 @@ pub struct BadBlockLog {
     pub ranges: Vec<BadRange>,
 }
 
-/// Why bytes are not a list, or a list has no bytes. Entries count from 0.
+/// Why bytes cannot be parsed as a list, or a list cannot be encoded. Entries count from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadBlocksError {
     /// An entry without a length.
@@ -113,7 +113,7 @@ impl BadBlockLog {
             if blocks == 0 {
                 return Err(BadBlocksError::Empty { entry });
             }
-            // The block has 54 bits and the sum one more: with 128 bits and a shift below 64 nothing is lost.
+            // The block has 54 bits and the sum 55, so shifted by less than 64 it fits in 128 bits.
             let end = (u128::from(block) + u128::from(blocks)) << shift.min(63);
             if shift > 54 || end >= 1 << 54 {
                 return Err(BadBlocksError::Range { entry, block, shift });

@@ -79,13 +79,14 @@ impl ChunkState {
 pub struct BitmapHeader {
     /// The format of the bytes after it.
     pub version: BitmapVersion,
-    /// The id of the array, raw bytes. Beside a 0.90 superblock each group of four is reversed against its `set_uuid`.
+    /// The raw id of the array. Beside a 0.90 superblock, each group of four bytes is in the reverse order of that
+    /// superblock's `set_uuid`.
     pub set_uuid: [u8; 16],
     /// The event count when it was written.
     pub events: u64,
-    /// The event count when bits were last cleared: an older member lacks writes whose bits are gone.
+    /// The event count when bits were last cleared. A member with a lower count lacks writes whose bits are cleared.
     pub events_cleared: u64,
-    /// The size that the bits cover: of each member; for raid10 of the array.
+    /// The size that the bits cover: that of each member, or for raid10 that of the array.
     pub sync_size: Sectors,
     /// Bits: see the constants. Others are kept.
     pub state: u32,
@@ -124,7 +125,7 @@ pub enum BitmapError {
         /// The value in the header.
         found: u32,
     },
-    /// A pause that md does not use.
+    /// An interval that md does not allow.
     #[error("bitmap is to be cleared every {found} seconds, expected 1 to {maximum}")]
     DaemonSleep {
         /// The value in the header.
@@ -291,8 +292,8 @@ impl BitmapHeader {
     }
 }
 
-/// Counts how many chunks are in each state, as `mdadm --examine-bitmap` does. It is fed piece by piece, so that no
-/// bitmap has to fit into memory, whatever its header says.
+/// Counts how many chunks are in each state, as `mdadm --examine-bitmap` does. The caller adds the bytes piece by
+/// piece, so that no bitmap has to fit into memory, whatever its header says.
 #[derive(Clone, Debug)]
 pub struct BitmapStatistics {
     version: BitmapVersion,
@@ -307,8 +308,8 @@ impl BitmapStatistics {
         BitmapStatistics { version: header.version, left: header.chunks(), counts: [0; 5], unknown: 0 }
     }
 
-    /// Counts the next bytes. The first must be the byte of [`BitmapHeader::position_of`] chunk 0. Bytes after the last
-    /// chunk are ignored.
+    /// Counts the next bytes. The first call must start at the byte that [`BitmapHeader::position_of`] gives for chunk
+    /// 0. Bytes after the last chunk are ignored.
     pub fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.left == 0 {

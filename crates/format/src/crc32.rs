@@ -15,7 +15,7 @@ pub(crate) static CASTAGNOLI: Crc32 = Crc32(Crc::<u32>::new(&CRC_32_ISCSI));
 pub(crate) static ETHERNET: Crc32 = Crc32(Crc::<u32>::new(&CRC_32_ISO_HDLC));
 
 impl Crc32 {
-    /// The sum of `bytes` starting from a seed, inverted neither before nor after, so that pieces can be chained.
+    /// The sum of `bytes`, starting from a seed. Neither seed nor sum is inverted, so that pieces can be chained.
     pub(crate) fn raw(&self, seed: u32, bytes: &[u8]) -> u32 {
         // The crate takes the seed in the order of the polynomial's bits, and inverts the sum.
         let mut digest = self.0.digest_with_initial(seed.reverse_bits());

@@ -80,8 +80,8 @@ pub fn writes(superblock: &Superblock) -> Vec<(Sector, Vec<u8>)> {
     list.into_iter().chain([own]).collect()
 }
 
-/// Why such an array cannot be made. Member numbers count the list from 0; the text of an error about one member follows
-/// its name: see [`CreateError::member`].
+/// Why such an array cannot be made. Member numbers are indexes into the list, from 0. The text of an error about one
+/// member continues a line that begins with that member's name: see [`CreateError::member`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CreateError {
     /// Version 0.90.
@@ -465,7 +465,7 @@ fn is_first_state_clean(options: &CreateOptions, missing: usize) -> Result<bool,
     }
 }
 
-/// Replaces the members' sizes of a raid10 by what md would use of them: whole chunks of each far copy.
+/// Cuts the member sizes of a raid10 to the part that md would use: whole chunks of each far copy.
 fn cut_to_used(geometry: Geometry, layout: Layout) -> (Geometry, Layout) {
     if layout.level() != Level::Raid10 {
         return (geometry, layout);

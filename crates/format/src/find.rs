@@ -82,9 +82,9 @@ pub enum FindError<E> {
 /// all of them inside the device.
 ///
 /// A superblock is content of another array (an array over arrays) if it lies in the data area of that array's
-/// superblock, and not the other way round. A damaged superblock can contain others too. Of the remaining ones the one
-/// that was created last is in force, as in mdadm, which has only this rule; of two created at the same time, the first
-/// in the order of [`Version::ALL`].
+/// superblock, and not the other way round. A damaged superblock can contain others too. Of the remaining superblocks,
+/// the one that was created last is in force. This is mdadm's only rule. Of two created at the same time, the first in
+/// the order of [`Version::ALL`] is in force.
 pub fn find<E>(
     device_size: Sectors,
     mut read: impl FnMut(Sector, &mut [u8; SUPERBLOCK_BYTES]) -> Result<(), E>,
@@ -151,13 +151,13 @@ fn made(superblock: &Superblock) -> (u64, u64) {
     (superblock.created_seconds(), superblock.created & !TIME_SECONDS_MASK)
 }
 
-/// Whether `held` is content of the array of `holder` on this device: it lies in the data area of `holder`, and
-/// `holder` not in its. Data that would run past the end of the device does not count: a member of an array over a
-/// stripe is longer than one device of the stripe.
+/// Whether `held` is content of the array of `holder` on this device: `held` lies in the data area of `holder`, and
+/// `holder` does not lie in the data area of `held`. A data area that would run past the end of the device does not
+/// count: a member of an array over a stripe is longer than one device of the stripe.
 ///
-/// A superblock records its own sector, and only if data starts at sector 0 is that sector the same on the array and on
-/// the device. On a device of 1003 sectors a 1.0 mirror contains a 1.2 member of another array, whose size is the
-/// mirror's:
+/// A superblock records its own sector. That sector is the same on the array and on the device only if data starts at
+/// sector 0. Example: on a device of 1003 sectors, a 1.0 mirror contains a 1.2 member of another array, and that member
+/// is as large as the mirror:
 ///
 /// ```text
 ///   0     8    16                               976  984  992  1003

@@ -26,11 +26,11 @@ const BLOCK_BYTES: [u64; 2] = [512, 4096];
 /// A stretch of a disk with a number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Partition {
-    /// As Linux counts: from 1; logical ones of an MBR from 5.
+    /// The number that Linux uses: from 1; logical partitions of an MBR from 5.
     pub number: u32,
     /// The first sector, from the start of the disk.
     pub start: Sector,
-    /// How long it is; never zero.
+    /// Its length; never zero.
     pub length: Sectors,
     /// The type that the table records.
     pub kind: Kind,
@@ -141,7 +141,7 @@ pub enum TableError<E> {
     /// A read failed.
     #[error("cannot be read at byte {at}")]
     Read {
-        /// From which byte on.
+        /// The first byte of the read.
         at: u64,
         /// Why.
         source: E,
@@ -203,7 +203,7 @@ struct Header {
 }
 
 impl Header {
-    /// `block` is one block of the disk, the `own`th.
+    /// `block` is the block of the disk with the number `own`.
     fn parse(block: &[u8], own: u64) -> Result<Header, GptError> {
         if block[..8] != *b"EFI PART" {
             return Err(GptError::Signature);

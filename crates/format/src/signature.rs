@@ -342,7 +342,7 @@ mod tests {
         for (sector, kind) in [(8, Kind::Md12), (0, Kind::Md11), (4080, Kind::Md10)] {
             let (start, place, number) = at(sector);
             assert_eq!(with(&[(start, magic), (place, &number)]), [Signature { kind, at: start }]);
-            // Without its own place it is a copy, or another device's partition.
+            // A superblock that records another place is a copy, or belongs to another device's partition.
             assert_eq!(kinds(&[(start, magic), (place, &99u64.to_le_bytes())]), []);
         }
         assert_eq!(kinds(&[(3968 * 512, b"\xfc\x4e\x2b\xa9\0\0\0\0")]), [Kind::Md090]);

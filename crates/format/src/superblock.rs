@@ -183,8 +183,8 @@ impl Superblock {
     pub const EVENTS_END: u64 = 1 << 62;
 
     /// An array with this event count or a higher one is not written. A run that starts below it would have to record
-    /// 2^56 changes, one per microsecond for 2,283 years, to reach the refused counts: so whatever is written can be
-    /// read again.
+    /// 2^56 changes to reach the refused counts: one per microsecond for 2,283 years. So every superblock that uraid
+    /// writes can be read again.
     pub const EVENTS_WRITE_END: u64 = Superblock::EVENTS_END - (1 << 56);
 
     /// Reads and checks a superblock that was found at `found_at` of a device of `device_size`. A 0.90 superblock is
@@ -281,8 +281,8 @@ impl Superblock {
     }
 }
 
-/// Whether the bytes are for [`Superblock090`]. For the other byte order, reversing the magic is enough, because the
-/// version is 0.
+/// Whether [`Superblock090`] must parse the bytes. For the other byte order, it is enough to reverse the magic: the
+/// version is 0 in both orders.
 fn is_old(bytes: &[u8; SUPERBLOCK_BYTES], found_at: Sector, device_size: Sectors) -> bool {
     let (raw, _) = header(bytes);
     let is_old_place = Version::V0_90.location(device_size) == Some(found_at);

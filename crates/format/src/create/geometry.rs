@@ -49,7 +49,7 @@ pub fn bitmap_space(length: Sectors) -> Sectors {
     })
 }
 
-/// The data offset on a member of this size. The chunk is zero if the level has none.
+/// The data offset on a member of this size. `chunk` is zero if the level has none.
 ///
 /// The reserve is about a thousandth of the device: 1 GiB (2^21 sectors) leaves head = 2048, and with 24 sectors
 /// for the superblock, 8 for a bitmap, rounded up to 1 MiB, that is sector 4096.

@@ -133,7 +133,7 @@ impl Superblock090 {
     }
 
     /// Converts to the struct of the later versions. Fails if `found_at` is not the place of version 0.90 on a device of
-    /// this size, or if the array does not fit before it.
+    /// this size, or if the array does not fit before that place.
     ///
     /// Fields that 0.90 lacks get fixed values: the device's id is derived from the array's and its number, the logical
     /// block size is not recorded, and there is no bad-block list. A raid1's chunk, which is meaningless, becomes 0 as in
@@ -228,7 +228,7 @@ impl Superblock090 {
         }
     }
 
-    /// 0.90 has no device ids: takes the array's, with the device's number plus one added to its last word.
+    /// 0.90 has no device ids. The result is the array's id, with the device's number plus one added to its last word.
     fn device_uuid(&self) -> [u8; 16] {
         let mut uuid = self.set_uuid;
         let last = u32::from_be_bytes([uuid[12], uuid[13], uuid[14], uuid[15]]);
@@ -236,7 +236,8 @@ impl Superblock090 {
         uuid
     }
 
-    /// The flags of this device in the bits of the later versions; the table's word counts, as in md.
+    /// The flags of this device in the bits of the later versions. They come from the table and not from `this_disk`,
+    /// as in md.
     fn devflags(&self) -> u8 {
         let Some(disk) = self.disks.get(self.this_disk.number as usize) else { return 0 };
         u8::from(disk.state & Disk090::WRITE_MOSTLY != 0) | u8::from(disk.state & Disk090::FAILFAST != 0) << 1

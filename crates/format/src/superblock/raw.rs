@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Everything is little-endian; the role table follows at 256.
+/// All fields are little-endian; the role table follows at byte 256.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct RawSuperblock {

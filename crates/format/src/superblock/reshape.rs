@@ -15,7 +15,7 @@ pub struct Reshape {
     pub new_level: u32,
     /// The array sector reached.
     pub position: u64,
-    /// New count of slots less the old one.
+    /// The new number of slots minus the old one.
     pub delta_disks: i32,
     /// The layout reshaped to.
     pub new_layout: u32,
