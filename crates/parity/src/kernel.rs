@@ -15,9 +15,10 @@ pub struct Kernel {
     stores: Option<Stores>,
 }
 
-/// From this many bytes on, parity included, a row is stored past the cache. Measured with 2 MiB of second level cache
-/// and the same row repeatedly, which is the best case for the cache: at 1.9 MB storing into it is 1.1 times as fast,
-/// at 2.5 MB storing past it is 1.15 times as fast. Below that size only the caller can know that a row is cold.
+/// From this many bytes on, parity included, a row is stored past the cache. Measured with a second-level cache of 2
+/// MiB and the same row repeatedly, which is the best case for the cache: at 1.9 MB, storing into the cache is 1.1
+/// times as fast; at 2.5 MB, storing past it is 1.15 times as fast. For smaller rows, only the caller can know that a
+/// row is cold.
 pub const STREAMING_ROW_BYTES: usize = 2 << 20;
 
 /// Blocks are compared in pieces of this size, which fit on the stack.
@@ -36,7 +37,7 @@ impl Kernel {
         std::iter::once(&portable::TABLE).chain(of_processor).map(|table| Kernel { table, stores: None }).collect()
     }
 
-    /// The names of the sets that other processors of this architecture have and this one lacks.
+    /// The names of the sets that need instructions which this processor lacks.
     pub fn lacking() -> Vec<&'static str> {
         tables().into_iter().filter_map(|(is_there, table)| (!is_there).then_some(table.name)).collect()
     }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The exponents are distinct, below 255, and in any order: md's layouts permute them, the DDF ones leave holes.
-//! Any length and any alignment is served; slices of one call that differ in length are our bug and panic.
+//! Slices may have any length and any alignment. Slices of one call that differ in length are our bug and panic.
 
 #![allow(unsafe_code, reason = "vector instructions")]
 

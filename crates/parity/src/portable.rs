@@ -1,4 +1,4 @@
-//! The kernels in plain Rust: shaped so that the compiler vectorises them, and the judge of all others.
+//! The kernels in plain Rust, shaped so that the compiler vectorises them. All other kernels are tested against them.
 //! Owns: the meaning of every entry of `Table`. Not here: instructions of one processor (`vector`, `x86`).
 //! Invariant: no `unsafe`; a wrong length panics. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 

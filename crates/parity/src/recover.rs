@@ -21,7 +21,7 @@ pub struct Row<'a, 'b> {
     pub q: Option<&'a mut [u8]>,
 }
 
-/// Which blocks of a row hold nothing of use and are to be filled.
+/// Which blocks of a row have no valid content and are to be filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost<'a> {
     /// Indexes into `Row::data`, ascending, each once.
@@ -44,8 +44,8 @@ pub struct TooManyLost {
 
 /// Fills the lost blocks of a row in place.
 ///
-/// Tolerated is as many lost data blocks as there are parity blocks left (given, and not lost themselves), so at most two; lost
-/// P and Q are filled too where they are given. On an error nothing was written.
+/// Recovers at most as many lost data blocks as parity blocks are left (given, and not lost themselves), so at most
+/// two. Lost P and Q are filled, too, if they are given. On an error, nothing was written.
 pub fn recover(row: Row<'_, '_>, lost: &Lost<'_>) -> Result<(), TooManyLost> {
     Kernel::best().recover(row, lost)
 }
@@ -247,7 +247,7 @@ fn assert_row(row: &Row<'_, '_>, lost: &Lost<'_>) -> usize {
     length.unwrap_or(0)
 }
 
-/// Gathers the blocks of an xor: on the stack, where what is not used of the list is not touched.
+/// Gathers the blocks of an xor in a list on the stack. The unused part of the list is not touched.
 fn with_sources<'a, R>(blocks: impl Iterator<Item = &'a [u8]>, run: impl FnOnce(&[&[u8]]) -> R) -> R {
     let mut sources: SmallVec<[&[u8]; 256]> = SmallVec::new();
     blocks.for_each(|block| sources.push(block));

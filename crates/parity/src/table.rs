@@ -15,9 +15,9 @@ pub(crate) struct Step<'a> {
     pub(crate) factor: u8,
 }
 
-/// The known blocks of a row, the lowest exponent first, each exponent once. Read from the end this is the order of
-/// Horner's rule, where Q is `((D3 * 2 ^ D2) * 2 ^ D1) ...`: it multiplies by 2 only, and a lost block or a gap in
-/// DDF's exponents costs one more doubling.
+/// The known blocks of a row, the lowest exponent first, each exponent once. Read backwards, this is the order of
+/// Horner's rule, where Q is `((D3 * 2 ^ D2) * 2 ^ D1) ...`. The rule multiplies by 2 only; a lost block, or a gap in
+/// DDF's exponents, costs one more doubling.
 pub(crate) type Steps<'a> = &'a [Step<'a>];
 
 /// How the results of a call are stored.
@@ -40,7 +40,7 @@ pub(crate) struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    /// The same for the rest after the first `bytes`.
+    /// This sum for the rest of each block, after the first `bytes`.
     pub(crate) fn after(self, bytes: usize) -> Self {
         Sum { at: self.at + bytes, ..self }
     }
@@ -93,7 +93,8 @@ const STEPS_MAX: usize = 256;
 
 /// Orders the blocks of a sum.
 pub(crate) fn with_steps<'a, R>(blocks: impl Iterator<Item = (&'a [u8], u8)>, run: impl FnOnce(Steps<'_>) -> R) -> R {
-    // Filled where it lies, with its length in a register: on blocks of a page the time of a general list is felt.
+    // The list is filled in place, with its length in a register: for blocks of a page, a general list costs
+    // measurable time.
     let mut room = [const { MaybeUninit::<Step<'a>>::uninit() }; STEPS_MAX];
     let mut count = 0;
     let (mut is_ordered, mut least) = (true, 0);

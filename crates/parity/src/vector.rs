@@ -1,12 +1,12 @@
-//! The kernels over any vector register: one text for all instruction sets.
+//! The kernels over any vector register: one source for all instruction sets.
 //! Owns: the order of loads and stores. Not here: instructions (`x86`).
 //! Invariant: a block is only touched in whole registers that lie within it; the rest of a block that is no multiple of a
 //! register goes to the portable kernel. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 //!
-//! A row is worked on in columns of a few registers: all blocks are read once, the sums stay in registers, and what is to
-//! be solved for is solved there. So every kernel is one pass: no byte is read or written twice.
+//! A kernel works on a row in columns of a few registers. It reads all blocks once, keeps the sums in registers, and
+//! computes the lost blocks there. So every kernel is one pass: no byte is read or written twice.
 //!
-//! Everything is `inline(always)`: it has to end up inside a function that carries the target feature, or each
+//! Everything is `inline(always)`: the code must end up inside a function that enables the target feature, or each
 //! instruction would be a call.
 
 mod register;
@@ -27,7 +27,7 @@ const WIDER: usize = 8;
 /// An unrolled kernel has a loop for each number of known blocks up to this.
 const FEW_MAX: usize = 8;
 
-/// Runs the body for every column of `0..$length`, first the wide ones; gives how much whole registers covered.
+/// Runs the body for every column of `0..$length`, the wide ones first. Returns how many bytes whole registers covered.
 macro_rules! each_column {
     ($vector:ty, $length:expr, |$n:ident, $start:ident| $body:block) => {{
         let length: usize = $length;
@@ -46,7 +46,7 @@ macro_rules! each_column {
     }};
 }
 
-/// Whether these targets can be streamed to, which takes their alignment.
+/// Whether these targets can be streamed to: they must be aligned.
 #[inline(always)]
 fn can_stream<V: Vector>(stores: Stores, targets: &[*mut u8]) -> bool {
     stores == Stores::Streaming && targets.iter().all(|target| target.addr() % V::BYTES == 0)
@@ -129,7 +129,7 @@ unsafe fn xor_column<V: Vector, const N: usize, const STREAM: bool>(target: *mut
     }
 }
 
-/// Where the results of a sum go: `second`, and `first` where the solver has a P.
+/// Where the results of a sum go: `second`, and `first` if the solver has a P.
 #[derive(Clone, Copy)]
 struct Targets {
     first: *mut u8,
@@ -137,7 +137,7 @@ struct Targets {
     length: usize,
 }
 
-/// Sums the steps and solves, column by column; gives how much whole registers covered.
+/// Sums the steps and solves, column by column. Returns how many bytes whole registers covered.
 ///
 /// # Safety
 /// The processor has the instructions. `length` bytes may be written at the targets; the steps have as many from `sum.at`,
@@ -224,7 +224,7 @@ unsafe fn solve_column<V: Vector, S: Solve<V>, K: Known<V>, const N: usize, cons
     unsafe {
         let (mut firsts, mut seconds) = known.sums::<N, STREAM>(start, S::HAS_P);
         for n in 0..N {
-            // Checking this sum would cost more than solving.
+            // A check for overflow would cost more than the solving.
             let at = start.unchecked_add(n * V::BYTES);
             (firsts[n], seconds[n]) = solver.solve(at, firsts[n], seconds[n]);
         }
@@ -339,8 +339,8 @@ pub(crate) unsafe fn xor_into<V: Vector>(target: &mut [u8], source: &[u8]) {
     portable::xor_into(&mut target[covered..], &source[covered..]);
 }
 
-/// Where the parities to move and the old and the new data lie. There are no kinds of stores here: what an update stores it
-/// has just read, the line is in the cache; and it reads so few blocks that the processor asks ahead by itself.
+/// Where the parities to move and the old and the new data lie. An update has no choice of stores: it stores to lines
+/// that it has just read into the cache. It reads so few blocks that the processor prefetches them by itself.
 #[derive(Clone, Copy)]
 struct Update<F> {
     p: *mut u8,
@@ -350,7 +350,7 @@ struct Update<F> {
     factor: F,
 }
 
-/// Moves P where `HAS_P` and Q where `HAS_Q`, in place; gives how much whole registers covered.
+/// Moves P if `HAS_P` and Q if `HAS_Q`, in place. Returns how many bytes whole registers covered.
 ///
 /// # Safety
 /// The processor has the instructions; the blocks have `length` bytes.

@@ -1,6 +1,6 @@
 //! The registers of x86-64: AVX2 and AVX-512, each with and without GFNI.
 //! Owns: the instructions, detecting them, and which set is the fastest. Not here: the loops (`vector`).
-//! Invariant: a table is said to be there only after its instructions were detected.
+//! Invariant: a table is offered only after its instructions were detected.
 //! Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use crate::gf256;
@@ -13,9 +13,11 @@ use std::arch::x86_64::*;
 pub(crate) fn tables() -> [(bool, &'static Table); 5] {
     let has_avx2 = is_x86_feature_detected!("avx2");
     let has_avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-    // GFNI's own multiplication has another polynomial; its affine transformation multiplies by a constant modulo any.
+    // GFNI's own multiplication has another polynomial. Its affine transformation multiplies by a constant, modulo any
+    // polynomial.
     let has_gfni = is_x86_feature_detected!("gfni");
-    // Unrolled loops are the fastest on Zen 4, where they were measured. Intel's processors keep what was measured there.
+    // Unrolled loops are the fastest on Zen 4, where they were measured. Intel's processors use the loops that were
+    // measured to be the fastest on them.
     let (last_but_one, last) = if is_amd() {
         (&avx512_gfni::TABLE, &avx512_gfni_unrolled::TABLE)
     } else {
@@ -153,7 +155,7 @@ impl Vector for Ymm {
     }
 }
 
-/// AVX2 with GFNI: what the small and the newer desktop cores have.
+/// AVX2 with GFNI: the small cores and the newer desktop cores have these.
 #[derive(Clone, Copy)]
 struct YmmGfni(__m256i);
 
@@ -341,7 +343,7 @@ macro_rules! table {
         $(
             #[target_feature(enable = $features)]
             unsafe fn $kernel($($argument: $type),*) {
-                // SAFETY: the promises are handed on: the instructions were detected, the caller checked the lengths.
+                // SAFETY: the caller keeps the same promises: the instructions were detected and the lengths checked.
                 unsafe { vector::$kernel::<$register>($($argument),*) }
             }
         )*

@@ -9,11 +9,11 @@
 /// look.
 pub(crate) trait Vector: Copy {
     const BYTES: usize;
-    /// Whether multiplying by any factor costs no more than doubling. Then every step is multiplied by its own factor,
-    /// which waits for nothing; Horner's rule would have each step wait for the one before.
+    /// Whether multiplying by any factor costs no more than doubling. Then every step is multiplied by its own factor
+    /// and depends on no other step; with Horner's rule, each step would depend on the one before.
     const MULTIPLIES_AT_ONCE: bool;
     /// Whether rows of few blocks have loops of their own, which keep addresses and factors in registers, and rows of many
-    /// are summed in wider columns. It takes 32 registers.
+    /// blocks are summed in wider columns. This needs 32 registers.
     const UNROLLS: bool;
     /// A factor, prepared for `multiply`.
     type Factor: Copy;

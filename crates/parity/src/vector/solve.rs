@@ -4,9 +4,9 @@
 
 use super::register::Vector;
 
-/// What becomes of the sums of a column: the contents of the two targets.
+/// Computes the contents of the two targets from the sums of a column.
 pub(super) trait Solve<V>: Copy {
-    /// Whether there is a P to sum and a first target. Without, the first value is of no use.
+    /// Whether there are a P to sum and a first target. If not, the first value is not used.
     const HAS_P: bool;
     /// # Safety
     /// The processor has the instructions; the known blocks have a register at `start`.

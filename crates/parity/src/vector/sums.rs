@@ -1,12 +1,13 @@
-//! The sums over the known blocks of a row: P, and Q of which each block is multiplied by its own factor.
-//! Owns: in which order the blocks of a column are read and multiplied. Not here: what becomes of the sums (`solve`).
+//! The sums over the known blocks of a row: P, and Q, for which each block is multiplied by its own factor.
+//! Owns: in which order the blocks of a column are read and multiplied. Not here: what is computed from the sums
+//! (`solve`).
 //! Invariant: a sum does not depend on how the blocks are listed. Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
 use super::register::Vector;
 use crate::table::{Step, Sum};
 
-/// How far ahead of the column a row outside the caches is asked for, in bytes of each block: the next column. Measured from
-/// memory with 8 and with 16 blocks; 512 is a hundredth slower, 1 KiB and more are some hundredths.
+/// How far ahead of the column a row outside the caches is prefetched, in bytes of each block: the next column.
+/// Measured from memory with 8 and with 16 blocks: 512 is 1 % slower, 1 KiB and more are a few percent slower.
 const AHEAD: usize = 256;
 
 /// The known blocks of a row.
@@ -18,7 +19,7 @@ pub(super) trait Known<V: Vector>: Copy {
     unsafe fn sums<const N: usize, const STREAM: bool>(self, start: usize, has_p: bool) -> ([V; N], [V; N]);
 }
 
-/// Few blocks: all addresses and factors are at hand, and the column is one run of instructions without a branch.
+/// Few blocks: all addresses and factors are in registers, and a column is a sequence of instructions without a branch.
 #[derive(Clone, Copy)]
 pub(super) struct Few<F, const COUNT: usize> {
     blocks: [*const u8; COUNT],
@@ -113,7 +114,7 @@ impl<V: Vector> Known<V> for Doubled<'_> {
     }
 }
 
-/// Two blocks at a time, so that two products are added in one instruction, where there is one.
+/// Adds two blocks at a time, so that one instruction adds both products, if the processor has such an instruction.
 ///
 /// # Safety
 /// The processor has the instructions; there are N registers at both places.

@@ -56,12 +56,12 @@ impl<const AT_ONCE: bool, const UNROLLS: bool> Vector for Plain<AT_ONCE, UNROLLS
     }
 }
 
-/// Blocks of exactly this length, each an allocation of its own: a byte too far is one outside.
+/// Blocks of exactly this length, each its own allocation, so that an access one byte too far is outside of it.
 fn blocks<const N: usize>(length: usize) -> [Box<[u8]>; N] {
     std::array::from_fn(|block| (0..length).map(|at| (at * 37 + block * 101 + 11) as u8).collect())
 }
 
-/// Nothing, no register, one and a rest, four and one and a rest, eight and four and one and a rest.
+/// In registers: none and no rest; a rest alone; 1 and a rest; 4 + 1 and a rest; 8 + 4 + 1 and a rest.
 const LENGTHS: [usize; 5] = [0, 15, 17, 81, 213];
 const STORES: [Stores; 2] = [Stores::Cached, Stores::Streaming];
 const FACTORS: Factors = Factors { by_p: 0x1d, by_q: 0x8e };
