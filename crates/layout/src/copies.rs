@@ -65,9 +65,9 @@ impl CopyLayout {
         with_map!(self, map => plan::write(map, from, to, usable))
     }
 
-    /// Calls `place_found` with each place of a range inside the array, in copy order, and returns true, if
-    /// [`CopyLayout::plan_write`] would return runs of one part each and nothing lost. It may return false although the
-    /// plan is of that kind: for a range that is longer than what is contiguous at its start.
+    /// The fast path of a write. If [`CopyLayout::plan_write`] would return runs of one part each and nothing lost,
+    /// calls `place_found` with each place of the range, in copy order, and returns true. It may also return false for
+    /// such a plan, if the range is longer than the contiguous part at its start.
     #[inline]
     pub fn places_to_write(
         &self,

@@ -5,7 +5,7 @@ use crate::{LayoutError, Level};
 use uraid_block::Sectors;
 
 /// The largest array, and the largest member, in sectors: a byte count has to fit a signed 64-bit integer.
-/// With at most 256 members, and so 256 copies, no product in this crate can then leave 64 bits.
+/// So with at most 256 members, and thus at most 256 copies, no product in this crate overflows 64 bits.
 pub(crate) const SECTORS_MAX: u64 = i64::MAX as u64 / 512;
 
 /// Refuses sizes beyond [`SECTORS_MAX`].
@@ -62,7 +62,7 @@ pub(crate) struct Divisor {
 }
 
 impl Divisor {
-    /// Panics outside of 1 to 256: the number of slots is bounded before.
+    /// Panics outside of 1 to 256. Callers have bounded the number of slots.
     pub(crate) fn new(count: u64) -> Divisor {
         assert!((1..=256).contains(&count));
         Divisor { count, reciprocal: u64::MAX / count }
@@ -93,12 +93,12 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The single stretch of `column` that holds the copies of data sectors `from..to`, as (start, end) down the
-    /// column. One stretch is enough, because all cells between a column's first and last one belong to the range.
+    /// The single extent of `column` that holds the copies of data sectors `from..to`, as (start, end) down the
+    /// column. One extent is enough, because all cells between a column's first and last one belong to the range.
     ///
-    /// Only the copies of the first and of the last chunk are cut, and *all* their copies are: md cut one copy only,
-    /// and destroyed up to a chunk of the other (R1). In the picture, with chunks of 8, data 4..16: columns 0 and 1
-    /// start at 4 (both copies of c0), column 2 at 0, and column 0 ends at 16 with its copy of c1.
+    /// Only the first and the last chunk are cut, but *all* copies of them are: md cut one copy only, and destroyed up
+    /// to a chunk of the other (R1). In the picture, with chunks of 8, data 4..16: columns 0 and 1 start at 4 (both
+    /// copies of c0), column 2 at 0, and column 0 ends at 16 with its copy of c1.
     pub(crate) fn column(&self, column: u64, from: u64, to: u64) -> Option<(u64, u64)> {
         assert!(column < self.width);
         if from == to {

@@ -84,7 +84,7 @@ pub(crate) trait Places {
 
 /// A level that can compute a whole range's extents on one member, without walking it.
 pub(crate) trait Images: Places {
-    /// Calls `image` with the (start, end) on `slot` of every stretch that array sectors `from..to` have there, ascending.
+    /// Calls `image` with the (start, end) of every extent that array sectors `from..to` have on `slot`, ascending.
     fn images(&self, slot: Slot, from: u64, to: u64, image: &mut impl FnMut(u64, u64));
 }
 
@@ -117,7 +117,7 @@ struct Pieces {
 }
 
 impl Plan {
-    /// The plan of a request that is one piece at one place: the fast path of small requests.
+    /// The plan of a request that is a single piece on a single member: the fast path of small requests.
     #[inline]
     fn one(place: Place, length: u64) -> Plan {
         let mut plan = Plan::default();
@@ -193,8 +193,8 @@ fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, first_ch
     pieces.merge()
 }
 
-/// Calls `place_found` with each place to write `from..to` to, in copy order, if it is one piece at each of them: the
-/// fast path of small writes.
+/// The fast path of small writes: if `from..to` is a single piece in each of its copies, calls `place_found` with the
+/// place of each, in copy order.
 #[inline]
 pub(crate) fn places_to_write(
     map: &impl Places,
@@ -231,7 +231,7 @@ pub(crate) fn write(map: &impl Places, from: u64, to: u64, usable: &SlotSet) -> 
     }
 }
 
-/// A write that is one piece at each of its places: these are on different members, so each is a run.
+/// A write that is a single piece in each of its copies. The copies are on different members, so each is a run.
 #[inline]
 fn write_one(map: &impl Places, first: Place, length: u64, usable: &SlotSet) -> Plan {
     let mut plan = Plan::default();

@@ -34,7 +34,7 @@ struct Zone {
     /// Array sectors.
     start: u64,
     end: u64,
-    /// Where the zone starts on every member of it.
+    /// Where the zone starts on each of its members.
     member_start: u64,
     /// The slots in the order of the zone's chunks: chunk k of the zone is on `columns[k % len]`. In the original
     /// layout chunk k of the zone is chunk start/chunk + k of the array: the slot order rotated.
@@ -54,7 +54,7 @@ impl Raid0 {
                 return Err(LayoutError::MemberTooSmall { slot: Slot(index as u16), found, expected: spec.chunk });
             }
             used.push(rounded);
-            // md uses this mask even if the chunk is no power of two: the array is then smaller than its zones.
+            // md uses this mask even if the chunk is not a power of two; then the array is smaller than its zones.
             size = bounded(size + (rounded & !(chunk.sectors - 1)))?;
         }
         if size == 0 {

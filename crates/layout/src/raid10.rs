@@ -163,14 +163,14 @@ impl Raid10 {
         self.grid.chunk.sectors * if width.is_multiple_of(near) { width / near } else { width }
     }
 
-    /// Whether each chunk has a copy on one of these slots. md instead checks every window of consecutive slots. That
-    /// is equivalent for every layout that mdadm makes; with far sets the windows do not match the copies.
+    /// Whether each chunk has a copy on one of these slots. md checks every window of consecutive slots instead. Both
+    /// give the same result for every layout that mdadm makes; with far sets, md's windows do not match the copies.
     pub(crate) fn can_serve(&self, usable: &SlotSet) -> bool {
         self.groups.iter().all(|group| group.iter().any(|slot| usable.contains(slot)))
     }
 
-    /// The extents of a partly covered row of an offset layout: each chunk is `near` cells of one row, which is stored
-    /// `far` times, rotated. `row` of the data, sectors `from..to` of the array.
+    /// The extents of `row` of an offset layout of which array sectors `from..to` cover a part. Each chunk is `near`
+    /// cells of one row, and the row is stored `far` times, rotated.
     fn offset_row(&self, slot: Slot, row: u64, from: u64, to: u64, image: &mut impl FnMut(u64, u64)) {
         let (size, across) = (self.grid.chunk.sectors, self.grid.width / self.grid.copies);
         for far in 0..self.far {

@@ -1,7 +1,6 @@
 //! raid4, raid5, raid6: striped, with parity.
-//! Owns: [`ParityLayout`]: the places of P, Q and each data chunk of a row, and the exponents of Q. Not here: any
-//! parity byte
-//! (`parity`).
+//! Owns: [`ParityLayout`]: the places of P, Q and each data chunk of a row, and the exponents of Q. Not here: the bytes
+//! of parity (`parity`).
 //! Invariant: P, Q and the data of a row are on different slots, and no two exponents of a row are equal.
 //! Spec: docs/md/address-mapping.md#raid4-and-raid5, docs/md/address-mapping.md#raid6.
 //!
@@ -180,7 +179,7 @@ impl Shape {
     }
 }
 
-/// `n % among` for an n below twice `among`.
+/// `n % among`, for an n below twice `among`.
 #[inline]
 fn wrap(n: u64, among: u64) -> u64 {
     if n >= among { n - among } else { n }
@@ -251,8 +250,9 @@ impl ParityLayout {
         MemberSector(row.0 * self.chunk.sectors)
     }
 
-    /// The places of a stretch of a row's data and of its parity, if all of it is in one chunk: what [`Self::row`] says,
-    /// without the rest of the row. `start` counts within the row's data. Panics outside of the row.
+    /// The places of a range of a row's data and of the parity that covers it; `None` if the range is not within one
+    /// chunk. Gives what [`Self::row`] gives, without the rest of the row. `start` counts within the row's data. Panics
+    /// outside of the row.
     #[inline]
     pub fn block(&self, row: Row, start: Sectors, length: Sectors) -> Option<RowBlock> {
         assert!(row.0 < self.rows && !length.is_zero());

@@ -45,7 +45,7 @@ pub struct RowBlock {
     pub data: usize,
     /// Its first sector, from the start of the chunk.
     pub start: Sectors,
-    /// The same on every member.
+    /// Its first sector on the member; the same for data, P and Q.
     pub at: MemberSector,
     /// The slot of the data.
     pub slot: Slot,
