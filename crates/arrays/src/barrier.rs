@@ -17,7 +17,7 @@ pub(crate) struct Barrier {
     is_given_up: AtomicBool,
 }
 
-/// Counts shards that arrive, each round as many as there are.
+/// Counts arrivals of shards; in each round, every shard arrives once.
 #[derive(Default)]
 struct Arrivals(AtomicU64);
 
@@ -35,14 +35,14 @@ impl Arrivals {
 }
 
 impl Barrier {
-    /// Returns when all shards are here. False: one of them gave up before it came; then all of them get false.
+    /// Returns when all shards have arrived. False: a shard gave up before it arrived; then all shards get false.
     pub(crate) async fn wait(&self, local: &Local) -> bool {
-        // Its place in the round is empty.
+        // The shard that gave up does not arrive in this round.
         if self.is_given_up() {
             return false;
         }
         let wanted = self.waiting.arrive(local.count());
-        // A shard that came and then gave up does not change the answer of this round.
+        // A shard that gives up after it has arrived does not change the answer of this round.
         while !self.waiting.have_reached(wanted) {
             if self.is_given_up() {
                 return false;
@@ -62,7 +62,7 @@ impl Barrier {
         self.is_given_up.load(Ordering::SeqCst)
     }
 
-    /// Returns when all shards are here, given up or not.
+    /// Returns when all shards have arrived, whether or not one has given up.
     pub(crate) async fn wait_for_all(&self, local: &Local) {
         let wanted = self.ended.arrive(local.count());
         while !self.ended.have_reached(wanted) {

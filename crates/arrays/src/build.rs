@@ -13,8 +13,8 @@ use uraid_host::{ArenaBlocks, BadSectors, Claimed, Options, Shard, Trace};
 const ROW_ARENA: usize = 1;
 const PASS_ARENA: usize = 3;
 
-/// How long a shard busy-polls for messages before it sleeps, if that pays: longer than a processor needs to wake up,
-/// so that the first shard that busy-polls finds the answer of one that slept (decision 0005).
+/// How long a shard busy-polls for messages before it sleeps, if that pays. It is longer than a processor needs to wake
+/// up, so that a shard which polls gets the answer of one that slept (decision 0005).
 pub const SPIN: Duration = Duration::from_micros(50);
 
 /// The host's options for arrays with this many slots: each arena for rows holds a few rows.
@@ -58,7 +58,7 @@ impl<'a> ArraySetup<'a> {
 /// An array on one shard.
 pub(crate) struct Built {
     pub(crate) array: Rc<HostArray>,
-    /// Of its members that are devices, in their order, if [`Options::trace`] is set.
+    /// The traces of those members that are devices, in their order, if [`Options::trace`] is set.
     pub(crate) traces: Vec<Rc<Trace>>,
 }
 

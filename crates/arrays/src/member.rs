@@ -1,8 +1,8 @@
 //! A member of an array: a device of the host, or another array of this process.
 //! Owns: [`ArrayMember`], which implements `Device`; the array that has such members. Not here: the implementation of
 //! either kind, which array is whose member (`build`).
-//! Invariant: a request to a member array runs to its end even if its future is dropped: after a write that is dropped
-//! half way, no superblock would record which members have it.
+//! Invariant: a request to a member array runs to its end even if its future is dropped. If a write were dropped
+//! half-way, no superblock would record which members have it.
 
 use crate::world::ShardWorld;
 use std::future::Future;
@@ -36,7 +36,8 @@ pub struct InnerArray {
     pub(crate) bad: BadSectors,
 }
 
-/// The type of an array's work contains its members' work. Members may be arrays again, so the type is boxed here.
+/// The future of an array's request contains those of its members' requests. Members may be arrays, so it is boxed
+/// here.
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, IoError>>>>;
 
 impl InnerArray {
@@ -49,7 +50,7 @@ impl InnerArray {
 }
 
 impl ArrayMember {
-    /// The trace of this shard's requests to it: of a device, if the host keeps traces.
+    /// The trace of this shard's requests to the member, if it is a device and the host keeps traces.
     pub(crate) fn trace(&self) -> Option<Rc<Trace>> {
         match self {
             ArrayMember::Host(member) => member.trace(),
@@ -114,7 +115,7 @@ impl Device for ArrayMember {
     fn mark_dead(&self) {
         match self {
             ArrayMember::Host(member) => member.mark_dead(),
-            // It ends its requests by itself, when it has failed its own members that do not answer.
+            // The array ends its requests by itself, once it has failed those of its members that do not answer.
             ArrayMember::Array(_) => {}
         }
     }
@@ -122,7 +123,7 @@ impl Device for ArrayMember {
     fn cut_reads(&self) {
         match self {
             ArrayMember::Host(member) => member.cut_reads(),
-            // It detects its slow members itself.
+            // The array detects its slow members itself.
             ArrayMember::Array(_) => {}
         }
     }
@@ -130,7 +131,7 @@ impl Device for ArrayMember {
     fn unanswered_for(&self) -> Duration {
         match self {
             ArrayMember::Host(member) => member.unanswered_for(),
-            // Its own `detail` shows it.
+            // The member array's own `detail` shows this.
             ArrayMember::Array(_) => Duration::ZERO,
         }
     }

@@ -25,7 +25,7 @@ pub struct Setup<'a> {
     pub stop: Stop,
 }
 
-/// When the arrays that were started are stopped.
+/// Whether `run` stops the arrays that it started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// Also after a failure.
@@ -53,7 +53,7 @@ pub struct OnShard {
     pub local: Local,
     /// By [`ArrayIndex`].
     pub arrays: Vec<Rc<HostArray>>,
-    /// Of the members of each array that are devices, if [`Options::trace`] is set.
+    /// The traces of those members of each array that are devices, if [`Options::trace`] is set.
     pub traces: Vec<Vec<Rc<Trace>>>,
     barrier: Arc<Barrier>,
 }
@@ -64,7 +64,7 @@ impl OnShard {
         self.local.index().0 == 0
     }
 
-    /// Waits until the tasks of all shards are here. False: one of them has failed.
+    /// Waits until the tasks of all shards have called this. False: one of them has failed.
     pub async fn wait_for_others(&self) -> bool {
         self.barrier.wait(&self.local).await
     }

@@ -46,7 +46,7 @@ impl<D> Clone for ShardWorld<D> {
 
 impl<D> ShardWorld<D> {
     /// The world of one array. The first array uses the shard's own arenas, later ones get separate arenas of the same
-    /// size: an array that waits for its member array must not hold the buffers which that one needs.
+    /// size: an array that waits for its member array must not hold the buffers that the member array needs.
     pub(crate) fn new<M>(shard: &Shard<M>, array: ArrayIndex, options: &Options) -> ShardWorld<D>
     where
         M: From<ArrayMail> + Send + 'static,
