@@ -22,7 +22,7 @@ pub(crate) enum Activity {
     Handshake,
     /// The client has begun to send a write, and sends no more of it.
     Stalled {
-        /// The number of the last receive or send: the lowest of several was the longest ago.
+        /// The number of the last receive or send. Of several connections, the lowest number is the longest ago.
         last: u64,
     },
     /// No request and no reply is in flight.
@@ -63,9 +63,9 @@ pub(crate) fn decide(candidates: &[Candidate], new_peer: Peer, limits: &Limits) 
     Admission::Admit
 }
 
-/// The idle connection to close if the machine has no resources for one more. Not one in its handshake: accept fails
-/// for lack of descriptors even if no client waits, so a connection in its handshake may be the one that room was made
-/// for.
+/// The idle connection to close if the machine has no resources for one more. Never one in its handshake: accept fails
+/// for lack of descriptors even if no client waits, so the connection for which room was just made may be in its
+/// handshake.
 pub(crate) fn idle_to_close(candidates: &[Candidate]) -> Option<u64> {
     let idle = || {
         candidates

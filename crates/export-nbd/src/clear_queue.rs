@@ -19,18 +19,18 @@ use uraid_block::local::Permit;
 use uraid_block::{Fua, Range, Sector, Sectors};
 use uraid_nbd::{Command, CommandFlags, Request};
 
-/// The longest piece of zeroes. 4 MiB: a member that has to write them, at 100 MB/s, is done after 40 ms.
+/// The longest piece of zeroes, 4 MiB: a member that has to write them at 100 MB/s takes 40 ms.
 pub(crate) const ZEROES_MAX: Sectors = Sectors(4 << 11);
 /// A request up to this length takes no longer than a write.
 const SHORT_MAX: Sectors = Sectors(64 << 1);
-/// Tasks of the lanes of an export, short and long: a read that comes while no other client reads or writes waits for no
-/// more than 32 x 64 KiB and 8 x 4 MiB of zeroes, 340 ms at 100 MB/s, whatever the number of clients that zero. A task
-/// costs about 4.3 KiB, 172 KiB for both lanes (`uraid::memory` counts them).
+/// The most tasks of the lanes of an export, short and long. If no other client reads or writes, a read waits for at
+/// most 32 x 64 KiB and 8 x 4 MiB of zeroes, 340 ms at 100 MB/s, whatever the number of clients that zero. A task costs
+/// about 4.3 KiB, so both lanes cost 172 KiB (`uraid::memory` counts them).
 const TASKS_MAX: [usize; 2] = [32, 8];
-/// How many of them may be of one connection.
+/// The most tasks that may run requests of one connection.
 const TASKS_OF_ONE_MAX: usize = 16;
-/// Bytes that one connection may have in flight in a lane. A request counts with its length, at most [`ZEROES_MAX`]: two
-/// long requests run at a time, so that a device does not idle between the pieces of one.
+/// Bytes that one connection may have in flight in a lane. A request counts with its length, but at most with
+/// [`ZEROES_MAX`]. So two long requests run at a time, and a device does not idle between the pieces of one.
 const BYTES_OF_ONE_MAX: usize = 2 * ZEROES_MAX.len_bytes();
 /// A queue grows by this many requests.
 const ROOM_STEP: usize = 16;
@@ -44,16 +44,16 @@ pub(crate) enum Lane {
 
 const LANES: [Lane; 2] = [Lane::Short, Lane::Long];
 
-/// A trim or write-zeroes, as far as it is not done.
+/// A trim or write-zeroes that is not done yet, or not all of it.
 pub(crate) struct ClearRequest {
     request: Request,
     rest: Range,
-    /// Of the requests that its connection may have in flight.
+    /// The permit of a request in flight on its connection.
     permit: Permit,
 }
 
-/// The most bytes of memory that one connection's waiting trims and write-zeroes take. With 128 requests in flight 158 of
-/// 64 bytes, 10 KiB: each of the two queues has room for up to 15 more than it holds.
+/// The most bytes of memory that one connection's waiting trims and write-zeroes take. Each of the two queues may have
+/// room for 15 requests more than it holds: with 128 requests in flight, room for 158 of 64 bytes, 10 KiB.
 pub(crate) fn queue_bytes(requests_max: usize) -> usize {
     (requests_max + LANES.len() * (ROOM_STEP - 1)) * size_of::<ClearRequest>()
 }
@@ -85,7 +85,7 @@ impl ClearRequest {
         self.rest.length.is_zero()
     }
 
-    /// By the length of the whole request, however little is left.
+    /// The lane, by the length of the whole request, however little of it is left.
     pub(crate) fn lane(&self) -> Lane {
         if self.request.length <= SHORT_MAX.bytes() { Lane::Short } else { Lane::Long }
     }
@@ -142,7 +142,8 @@ impl OwnLane {
         self.with_room().push_front(request);
     }
 
-    /// Room for one more. A queue grows by steps, not to twice its size: thousands of connections may have a full one.
+    /// The queue, with room for one more request. It grows by steps and does not double: thousands of connections may
+    /// have a full queue.
     fn with_room(&self) -> RefMut<'_, VecDeque<ClearRequest>> {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() == waiting.capacity() {
@@ -165,14 +166,14 @@ impl OwnLane {
         Some(request)
     }
 
-    /// A piece of it has ended.
+    /// A piece of the request has ended.
     fn ended(&self, request: &ClearRequest) {
         assert!(self.running.get() > 0 && self.bytes.get() >= request.cost(), "what ends has begun");
         self.running.update(|running| running - 1);
         self.bytes.update(|bytes| bytes - request.cost());
     }
 
-    /// An idle client keeps no memory.
+    /// Frees the memory of the queue if the client is idle.
     fn free_if_idle(&self) {
         if self.running.get() == 0 && self.waiting.borrow().is_empty() {
             assert_eq!(self.bytes.get(), 0);
@@ -283,7 +284,7 @@ impl<C: HasClears> ClearQueue<C> {
         }
     }
 
-    /// A request of the connection that is next, which then goes behind the others.
+    /// Takes a request of the connection that is next. That connection then goes behind the others.
     fn take(&self, lane: Lane) -> Option<Next<C>> {
         let connection = self.lanes[lane as usize].ready.borrow_mut().pop_front()?;
         let own = lane_of(&*connection, lane);

@@ -23,7 +23,7 @@ pub(crate) fn put<M: Machine, T: Transport, D: Device + 'static>(
     start_tasks(queue, connection.shared().machine(), lane);
 }
 
-/// Starts a task for each request that may run, as far as there may be tasks.
+/// Starts a task for each request that may run, up to the limit of tasks.
 fn start_tasks<M: Machine, T: Transport, D: Device + 'static>(
     queue: &Rc<ClearQueue<Connection<M, T, D>>>,
     machine: &M,

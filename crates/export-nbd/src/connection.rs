@@ -27,7 +27,7 @@ use uraid_nbd::{BlockStatus, Command, Request, StatusExtent};
 pub(crate) enum Phase {
     Handshake,
     Transmission,
-    /// No more requests are read; replies leave.
+    /// No more requests are read; replies are still sent.
     Ending,
 }
 
@@ -42,9 +42,9 @@ pub(crate) enum Answer {
 struct Session<M: Machine, T: Transport, D: Device + 'static> {
     agreement: Agreement,
     device: Rc<SharedDevice<D>>,
-    /// How much it holds of the memory of the device's clients.
+    /// How much the connection holds of the memory of the device's clients.
     account: Rc<Account>,
-    /// Where its trims and write-zeroes wait.
+    /// Where the connection's trims and write-zeroes wait.
     clear_queue: Rc<ClearQueue<Connection<M, T, D>>>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Connection<M: Machine, T: Transport, D: Device + 'static> {
     clears: ClearRequests,
     transfers: Transfers,
     progress: ClientProgress,
-    /// Whether complete requests may have been received and not begun.
+    /// Whether the inbox may hold complete requests that were not begun.
     has_unread: Cell<bool>,
     /// The client has announced that it sends no more, and may close at once.
     is_disconnected: Cell<bool>,
@@ -174,17 +174,17 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         &self.session().account
     }
 
-    /// Bytes of the clients' memory that it holds.
+    /// Bytes of the clients' memory that the connection holds.
     pub(crate) fn held(&self) -> usize {
         self.session.get().map_or(0, |session| session.account.held())
     }
 
-    /// Whether it holds more than its share while others wait.
+    /// Whether the connection holds more than its share while others wait.
     pub(crate) fn exceeds_share(&self) -> bool {
         self.device().shares().exceeds_share(self.account())
     }
 
-    /// Whether its client has chosen an export that it may write.
+    /// Whether the client has chosen an export that it may write.
     pub(crate) fn may_write(&self) -> bool {
         self.phase.get() == Phase::Transmission && !self.offer().is_read_only()
     }
@@ -206,7 +206,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.requests_in_flight() == 0 && !self.has_unread.get() && !is_awaited
     }
 
-    /// Whether a write whose payload has not arrived is all that is in flight.
+    /// Whether the only request in flight is a write whose payload has not arrived.
     pub(crate) fn has_only_a_due_payload(&self) -> bool {
         self.requests_in_flight() == 1 && self.progress.is_payload_due() && !self.progress.is_sending()
     }
@@ -235,8 +235,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.closing.wait_for(|| self.is_closing.get().then_some(())).await;
     }
 
-    /// Whether a long request should end early: the server stops, or the client has gone. After the protocol's
-    /// disconnect, requests in flight are completed until the watchdog cuts the connection.
+    /// Whether a long request should end early, because the server stops or the client has gone. A client that sent the
+    /// protocol's disconnect has not gone: its requests run on until the watchdog cuts the connection.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_closing.get() || (!self.is_disconnected.get() && self.transport.is_hung_up())
     }
@@ -264,8 +264,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// No more requests are read. `is_disconnected`: the client has announced that it sends no more. Returns when all
-    /// that were begun are answered, and their replies have left or can no longer leave.
+    /// Ends the connection after its last request. `is_disconnected`: the client has announced that it sends no more.
+    /// Returns when all requests that were begun are answered, and their replies have left or can no longer leave.
     pub(crate) async fn end(&self, is_disconnected: bool, is_broken: bool) {
         assert!(!(is_disconnected && is_broken));
         self.is_disconnected.set(is_disconnected);
@@ -331,7 +331,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         }
     }
 
-    /// Sends all of it. Returns whether that succeeded; if not, the connection is broken off.
+    /// Sends all bytes. Returns whether that succeeded; if not, the connection is broken off.
     pub(crate) async fn send(&self, mut all: WritePieces) -> bool {
         self.progress.send_begins();
         while !all.is_empty() {

@@ -1,6 +1,6 @@
 //! The connections of one server.
-//! Owns: [`Connections`]: their numbers, and what each currently does. Not here: which one is closed for a new one
-//! (`admission`), one connection's state (`connection`).
+//! Owns: [`Connections`]: their numbers, and what each currently does. Not here: which connection is closed for a new
+//! one (`admission`), one connection's state (`connection`).
 //! Invariant: a connection is in the list from its arrival to its end. Numbers are in the order of arrival.
 
 use crate::admission::{Activity, Candidate};
@@ -82,7 +82,7 @@ fn activity_of<M: Machine, T: Transport, D: Device + 'static>(connection: &Conne
     }
 }
 
-/// Whether all that keeps the connection busy is a payload that the client has stopped sending.
+/// Whether nothing keeps the connection busy but a payload that the client has stopped sending.
 fn has_stopped_sending<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     now: Tick,

@@ -33,7 +33,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// The offer for a device, with an arena of `arena_bytes` for the clients' data. Panics if the arena cannot hold
-    /// two small requests, or the device is larger than 2^63 bytes: both are set at start.
+    /// two small requests, or the device is larger than 2^63 bytes. No client can change either.
     pub(crate) fn new(export: &Export, geometry: &Geometry, arena_bytes: usize) -> Offer {
         let minimum = geometry.logical_block.bytes().max(512);
         let minimum = u32::try_from(minimum).expect("a logical block is some KiB");

@@ -15,7 +15,7 @@ use uraid_nbd::{
     OptionReply,
 };
 
-/// The most data of an option that is read: the longest name and more info requests than exist.
+/// The most data of an option that is read: enough for the longest name and more info requests than exist.
 pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
 /// An option that announces more data than this ends the connection; between the two limits the data is skipped.
 const OPTION_SKIP_BYTES_MAX: u32 = 64 << 10;
@@ -28,9 +28,9 @@ pub(crate) const ALLOCATION_ID: u32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     Simple,
-    /// In chunks, except for success without data.
+    /// Replies in chunks, except for success without data.
     Structured,
-    /// All in chunks with 64-bit lengths; requests have 64-bit lengths, too.
+    /// All replies in chunks with 64-bit lengths; requests have 64-bit lengths, too.
     Extended,
 }
 

@@ -1,6 +1,6 @@
 //! The handshake against transcripts: honest, hostile, and every order of messages up to length 3.
 //! Owns: the CVE pack of the handshake (CVE-2022-26495, CVE-2017-15118, CVE-2017-15119, CVE-2019-14851 and kin).
-//! Not here: clients behind their handshake (`tests/`). Invariant: bytes in, bytes out, whatever way they are cut.
+//! Not here: clients after their handshake (`tests/`). Invariant: the answer does not depend on how the bytes are cut.
 
 use super::*;
 use crate::Export;
@@ -46,7 +46,7 @@ fn run(input: &[u8], piece: usize) -> (Vec<u8>, usize, Outcome) {
     (out.split_off(18), used, end)
 }
 
-/// The transcript with the client's flags in front; all ways to cut it give the same.
+/// Runs the messages after the client's flags, cut in all ways, and checks that the answer is always the same.
 fn talk(messages: &[Vec<u8>]) -> (Vec<u8>, Outcome) {
     let flags = client_flags(HandshakeFlags::KNOWN).to_vec();
     let input = [vec![flags], messages.to_vec()].concat().concat();
@@ -279,7 +279,7 @@ fn extended_headers_include_structured_replies_and_are_agreed_once() {
     let expected = [OptionReply::Ack, OptionReply::ErrorExtendedHeadersRequired, OptionReply::ErrorInvalid];
     assert_eq!(kinds(&out)[..3], expected);
     assert_eq!(end, agreed(Form::Extended));
-    // From structured replies a client may go on to extended headers.
+    // After structured replies, a client may still ask for extended headers.
     let (out, end) = talk(&[option(OptionCode::StructuredReply, &[]), extended(), go()]);
     assert_eq!((kinds(&out)[..2].to_vec(), end), (vec![OptionReply::Ack; 2], agreed(Form::Extended)));
     let (out, end) = talk(&[option(OptionCode::ExtendedHeaders, b"x"), go()]);

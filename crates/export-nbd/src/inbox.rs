@@ -23,8 +23,8 @@ impl Inbox {
         Inbox { block: Some(block), start: 0, end: 0, last_received: 0, is_filled: false }
     }
 
-    /// The block size that fits the last receives: large if the small block was filled to its end, small if it would
-    /// have held all of it. `None`: keep the current one.
+    /// The block size that fits the last receives: large if they filled the small block to its end, small if the small
+    /// block would have held them all. `None`: keep the current one.
     pub(crate) fn better_size(&self) -> Option<usize> {
         let has = self.block.as_ref()?.len();
         match has <= SMALL_BLOCK_BYTES {
@@ -86,7 +86,7 @@ impl Inbox {
     }
 
     /// Moves the unread bytes to the front. Panics if they fill the block: no message header is that long, and a
-    /// receive into no room would look like the peer's end.
+    /// receive without room would return 0 bytes, as if the peer had closed.
     fn make_room(&mut self) {
         let Some(block) = &mut self.block else { return };
         if self.start > 0 {
@@ -154,7 +154,7 @@ mod tests {
                 next_in += 1;
             }
             inbox.give_back(front, room, rest, received);
-            // Leave less than a header unread, as a reader of messages does.
+            // Leave less than a header unread, as the reader of requests does.
             while inbox.unread().len() >= 28 {
                 let mut target = [0; 28];
                 let count = inbox.copy_to(&mut target[..step % 28 + 1]);

@@ -68,7 +68,7 @@ pub(crate) struct JobQueue<M: Machine, T: Transport, D: Device + 'static> {
     shared: Rc<Shared<M, D>>,
     connections: Rc<Connections<M, T, D>>,
     reads: Workers<Job<M, T, D>>,
-    /// All of these workers may wait for a member that does not answer; reads continue.
+    /// For all but reads. All of these workers may wait for a member that does not answer; reads continue.
     others: Workers<Job<M, T, D>>,
 }
 

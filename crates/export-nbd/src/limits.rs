@@ -16,7 +16,8 @@ const LARGE_INBOXES_MAX: u32 = 256;
 /// Limits of one server, that is of one shard.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once. An idle one costs a block of 4 KiB and some hundred bytes, a busy one up to [`Limits::connection_bytes`].
+    /// Connections at once. An idle one costs a block of 4 KiB and some hundred bytes, a busy one at most
+    /// [`Limits::connection_bytes`].
     pub connections_max: usize,
     /// Connections at once of one peer: a user, or a host.
     pub peer_connections_max: usize,
@@ -26,8 +27,8 @@ pub struct Limits {
     pub requests_max: usize,
     /// How long a handshake may take from the first byte to the last.
     pub handshake_time_max: Duration,
-    /// How long a client that holds more than its share of the memory may neither send the rest of a payload nor take
-    /// replies, once another client waits for memory.
+    /// How long a client that holds more than its share of the memory may make no progress while another client waits
+    /// for memory: it neither sends the rest of a payload nor takes replies.
     pub stall_time_max: Duration,
     /// The same for a client that holds at most its share.
     pub hold_time_max: Duration,
@@ -51,11 +52,11 @@ impl Default for Limits {
 }
 
 /// Tasks for the requests of a shard's clients, for each client; half of them are for reads. 4,096 clients have 16,384
-/// tasks. Each half is more than the reads or writes that fit into memory, so that these do not wait for a task, unless
-/// flushes that wait for a member occupy the half for writes.
+/// tasks. Each half is more than the reads or writes that fit into memory, so reads and writes do not wait for a task,
+/// unless flushes that wait for a member occupy the half for writes.
 const TASKS_PER_CONNECTION: usize = 4;
-/// The least number of tasks, 18 MiB in all, unless the clients can have fewer requests in flight. So the 32 clients of
-/// the lowest `--memory-limit` have tasks left when all their requests wait for a member that does not answer.
+/// The least number of tasks, which take 18 MiB; fewer only if the clients can have fewer requests in flight. So the 32
+/// clients of the lowest `--memory-limit` have tasks left when all their requests wait for a member that hangs.
 const TASKS_MIN: usize = 4096;
 /// A task that runs requests.
 const TASK_BYTES: usize = 4400;
@@ -63,8 +64,8 @@ const TASK_BYTES: usize = 4400;
 pub(crate) const JOB_BYTES: usize = 192;
 
 impl Limits {
-    /// What one connection takes besides its blocks, in bytes: itself, its tasks and lists, and its trims and write-zeroes
-    /// if all of its requests are such and wait.
+    /// What one connection takes besides its blocks, in bytes: its own state, its tasks and lists, and the queue that
+    /// it needs if all of its requests are trims and write-zeroes that wait.
     pub fn connection_bytes(&self) -> u64 {
         let waiting = clear_queue::queue_bytes(self.requests_max).max(self.requests_max * JOB_BYTES);
         let tasks = self.tasks_max().div_ceil(self.connections_max) * TASK_BYTES;

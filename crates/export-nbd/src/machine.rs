@@ -25,7 +25,7 @@ pub trait Transport: 'static {
     fn peer(&self) -> Peer;
     /// Whether the peer has closed, or the connection broke; what the peer sent before may still be unread.
     fn is_hung_up(&self) -> bool;
-    /// Bytes that were sent and that the peer has not received, as far as the system tells.
+    /// Bytes that were sent and that the peer has not received, if the system can tell.
     fn unsent(&self) -> usize;
     /// Ends the connection in both directions: waiting operations end.
     fn shutdown(&self);

@@ -25,7 +25,7 @@ pub(crate) struct Memory<M> {
     own: Arena,
     /// The longest list of buffers that all devices accept.
     segments_max: usize,
-    /// At a time, one request for small blocks and one for large blocks retry a full arena.
+    /// So that at most one request for small blocks and one for large blocks retry a full arena at a time.
     retries: [Rc<Semaphore>; 2],
 }
 
@@ -42,8 +42,8 @@ impl<M: Machine> Memory<M> {
         self.own_piece(LARGE_BLOCK_BYTES)
     }
 
-    /// A small block of the server's own memory, which is enough for all connections: this waits only while connections
-    /// that were cut have not ended yet.
+    /// A small block of the server's own memory. There is one for every connection, so this waits only while
+    /// connections that were cut have not ended yet.
     pub(crate) async fn own_block(&self, bytes: usize) -> Lease {
         assert!(bytes > 0 && bytes <= SMALL_BLOCK_BYTES);
         loop {

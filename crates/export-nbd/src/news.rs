@@ -6,23 +6,23 @@ use uraid_host::Peer;
 /// An event of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
-    /// Its handshake is done.
+    /// The client's handshake is done.
     Connected {
         /// The client.
         peer: Peer,
         /// The index of its export in the server's list.
         export: usize,
     },
-    /// It left after it was connected.
+    /// The client left after its handshake.
     Left {
         /// The client.
         peer: Peer,
         /// The export that it had chosen.
         export: usize,
-        /// Its connection ended inside a message, sent invalid bytes, or was cut by the server.
+        /// The connection ended inside a message, the client sent invalid bytes, or the server cut the connection.
         is_broken: bool,
     },
-    /// It was refused because too many connections were open.
+    /// The client was refused because too many connections were open.
     TurnedAway {
         /// The client.
         peer: Peer,

@@ -21,7 +21,7 @@ use uraid_nbd::transmission::{
 };
 use uraid_nbd::{BlockStatus, ChunkKind, ErrorCode, Request, SimpleReply};
 
-/// The most bytes of one send: a stalled client is noticed per send.
+/// The most bytes of one send. The server notices between two sends that a client has stalled.
 const SEND_BYTES_MAX: usize = 4 << 20;
 /// The most bytes of one send with several replies: about what a socket buffer holds.
 const BATCH_BYTES_MAX: usize = 512 << 10;
@@ -66,8 +66,8 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Success without data. A simple reply is shorter, and legal for all commands but reads even if structured replies
-    /// were agreed; with extended headers it is not.
+    /// Success without data. A simple reply is shorter. It is legal for all commands but reads, even if structured
+    /// replies were agreed, but not with extended headers.
     pub(crate) fn done(form: Form, request: &Request, hold: Hold) -> Reply {
         let head = match form {
             Form::Simple | Form::Structured => simple(request, Ok(())),
@@ -165,8 +165,8 @@ impl Outbox {
         self.bytes.get() >= SEND_AT_ONCE_BYTES_MIN
     }
 
-    /// Sends with `try_send`, which returns how many bytes it took, until it takes less than all or nothing is left.
-    /// Returns the number of sends.
+    /// Calls `try_send`, which returns how many bytes it took, until it takes only a part or nothing is left. Returns
+    /// the number of sends.
     pub(crate) fn send_now<E>(&self, try_send: impl Fn(&[IoSlice<'_>]) -> Result<usize, E>) -> Result<u64, E> {
         let mut sends = 0;
         loop {

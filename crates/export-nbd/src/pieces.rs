@@ -18,13 +18,14 @@ use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sect
 const TRIM_MAX: Sectors = Sectors(32 << 11);
 /// The longest piece of zeroes while other clients read or write.
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
-/// While other clients read or write, a piece of a long request that took 1 ms is followed by a pause of 23 ms, a piece
-/// of a short request by 3 ms. So all pieces of a device on a shard take 1/24 and 1/4 of the time, and a client at
-/// depth 1 has the rest, however many clients clear. A short request costs its sender 28 bytes instead of the 64 KiB of
-/// a write, but guests that turn writes of zeroes into it should not wait for seconds.
+/// The pause after a piece, as a multiple of the time that the piece took, while other clients read or write: 3 for
+/// short requests, 23 for long ones. So all pieces of a device on a shard take 1/4 and 1/24 of the time, and a client
+/// at depth 1 has the rest, however many clients clear. A short request costs its sender 28 bytes instead of the 64 KiB
+/// of a write, but guests that turn writes of zeroes into short requests should not wait for seconds.
 const PAUSE_FACTORS: [u32; 2] = [3, 23];
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A piece that takes longer waits for a member that does not answer: the next one need not wait for it.
+/// A piece that takes longer is taken to wait for a member that does not answer, and the next piece does not wait for
+/// it.
 const PERMIT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How far a request is.
@@ -35,22 +36,22 @@ pub(crate) enum Cleared {
     All,
 }
 
-/// The permit of a piece beside other clients, and how long to wait before the next piece gets it.
+/// The permit of a piece that runs beside other clients, and how long to wait before the next piece gets the permit.
 pub(crate) struct Pause {
     permit: Permit,
     time: Duration,
 }
 
 impl Pause {
-    /// Gives the permit back after the pause. A client that leaves does not shorten it.
+    /// Gives the permit back after the pause. A client that leaves does not shorten the pause.
     pub(crate) async fn pass(self, machine: &impl Machine) {
         machine.sleep(self.time).await;
         drop(self.permit);
     }
 }
 
-/// Clears the first piece of what is left of the request, and flushes after the last one where FUA asks for it. Returns
-/// the outcome - [`ErrorKind::Stopping`] if the connection ends before - and the pause that is due.
+/// Clears the first piece of the rest of the request, and flushes after the last piece if the request has FUA. Returns
+/// the outcome and the pause that is due. The outcome is [`ErrorKind::Stopping`] if the connection ends first.
 pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     request: &mut ClearRequest,
@@ -135,8 +136,8 @@ fn longest(what: Clear, is_contended: bool) -> Sectors {
     }
 }
 
-/// The piece at the start of `rest`, not much longer than `longest`. It ends at the end of a stripe, if a stripe, or at
-/// least its chunks, are no longer than a piece: a cut through a stripe would compute its parity twice.
+/// The piece at the start of `rest`, not much longer than `longest`. It ends at the end of a stripe, if a stripe or at
+/// least a chunk is no longer than a piece, because the parity of a stripe that is cut would be computed twice.
 ///
 /// ```text
 ///   stripe 3 MiB, rest from 1 MiB on:   1..3  3..6  6..9  ...

@@ -1,14 +1,15 @@
 //! What a client has done, and what the server waits for it to do.
 //! Owns: [`ClientProgress`] of one connection, [`Awaited`]. Not here: which clients are cut (`watchdog`).
-//! Invariant: a client has not stalled if the server waits for nothing from it, or if it makes progress.
+//! Invariant: a client counts as stalled only if the server waits for it and it makes no progress.
 
 use std::cell::Cell;
 use std::time::Duration;
 use uraid_block::Tick;
 
-/// Each stretch of this length of a payload is progress, and so is its end: 128 KiB/s are enough if the client holds more
-/// than its share (64 KiB in half a second, 4 MiB in 32 s), 2.1 KiB/s if not (in 30 s). A byte a second keeps no buffer.
-/// While memory is short, bytes are seen 256 KiB at a time at most, so 512 KiB/s are always enough.
+/// This many bytes of a payload are progress, and so is the payload's end. So 128 KiB/s are enough if the client holds
+/// more than its share (64 KiB in half a second, 4 MiB in 32 s), and 2.1 KiB/s otherwise (64 KiB in 30 s). A client
+/// that sends a byte a second keeps no buffer. While memory is short, up to 256 KiB are received before they are
+/// counted, so 512 KiB/s are always enough.
 const PROGRESS_BYTES: u64 = 64 << 10;
 
 /// A client that has sent less than [`PROGRESS_BYTES`] of a payload for this long loses its connection if another client
@@ -19,13 +20,14 @@ const STALLED_AFTER: Duration = Duration::from_secs(2);
 /// bytes that it sends are no progress: otherwise one byte a second would let it keep the memory of all its replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
-    /// To take its replies.
+    /// The client should take its replies.
     Replies {
         sends: u64,
-        /// Sent bytes that it has not received: within one large send they show that a slow client makes progress.
+        /// Sent bytes that the client has not received. Within one large send, they show that a slow client makes
+        /// progress.
         unsent: usize,
     },
-    /// To send the rest of a payload.
+    /// The client should send the rest of a payload.
     Payload { payloads: u64, received_bytes: u64 },
 }
 
@@ -53,7 +55,7 @@ impl Awaited {
 #[derive(Clone, Copy)]
 struct Stall {
     awaited: Awaited,
-    /// The first check that found it so.
+    /// The time of the first check that found the client so.
     since: Tick,
     /// Whether the last check found the time limit exceeded.
     is_overdue: bool,
@@ -94,18 +96,18 @@ impl ClientProgress {
         self.last_activity.set(activity);
     }
 
-    /// The number of the client's last receive or send: the lowest of several was the longest ago.
+    /// The number of the client's last receive or send. Of several clients, the lowest number is the longest ago.
     pub(crate) fn last_activity(&self) -> u64 {
         self.last_activity.get()
     }
 
-    /// The buffers for a payload wait for it.
+    /// The server has buffers for a payload and waits for its bytes.
     pub(crate) fn payload_begins(&self) {
         assert!(!self.is_payload_due.get(), "payloads arrive one after the other");
         self.is_payload_due.set(true);
     }
 
-    /// It arrived completely.
+    /// The payload arrived completely.
     pub(crate) fn payload_ends(&self) {
         self.is_payload_due.set(false);
         self.payloads.update(|payloads| payloads + 1);
@@ -120,7 +122,7 @@ impl ClientProgress {
         self.is_sending.set(true);
     }
 
-    /// They were sent.
+    /// The replies were sent.
     pub(crate) fn send_ends(&self) {
         assert!(self.is_sending.get());
         self.is_sending.set(false);
@@ -144,11 +146,12 @@ impl ClientProgress {
         self.stall.set(None);
     }
 
-    /// One check. Returns whether the client has stood still for more than `time_max`, and the check before this one had
-    /// found that, too: this thread may have been delayed itself and not have seen the client's progress.
+    /// One check. Returns whether this check and the one before it found that the client has stood still for more than
+    /// `time_max`. One check is not enough: this thread may have been delayed and not have seen the client's progress
+    /// yet.
     pub(crate) fn has_stalled(&self, awaited: Awaited, now: Tick, time_max: Duration) -> bool {
         let before = self.stall.get().filter(|stall| awaited.stands_still(stall.awaited));
-        // The bytes of several checks together may be enough.
+        // Compare with the first check of the stall: the bytes of several checks together may be enough.
         let (awaited, since) = before.map_or((awaited, now), |stall| (stall.awaited, stall.since));
         let is_overdue = now.since(since) > time_max;
         self.stall.set(Some(Stall { awaited, since, is_overdue }));

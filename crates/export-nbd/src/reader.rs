@@ -20,13 +20,14 @@ use uraid_block::{Device, ReadPieces};
 use uraid_nbd::Request;
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
 
-/// After a write of this size the next one is expected to be as large. Only its header is received ahead, so that its
-/// payload needs no copy.
+/// After a write of this size, the next one is expected to be as large. Then only its header is received ahead, so that
+/// its payload needs no copy.
 const LARGE_PAYLOAD_BYTES: u64 = 32 << 10;
 
-/// After this many requests of one receive the reader yields to the other connections. On a device that answers at once,
-/// 4 clients with 128 reads each would otherwise have all 512 answered before the one read of a fifth. The replies of one
-/// poll are sent together: the 4 lose 9% of their rate to smaller sends.
+/// After this many requests of one receive, the reader yields to the other connections. Otherwise, on a device that
+/// answers at once, all 512 reads of 4 clients with 128 reads each would be answered before the one read of a fifth
+/// client. The replies of one poll are sent together, so yielding makes sends smaller: the 4 clients lose 9 % of their
+/// rate.
 const REQUESTS_PER_YIELD: u32 = 8;
 
 /// Why reading ended.
@@ -42,7 +43,7 @@ enum End {
 
 /// Where the requests for one export wait.
 pub(crate) struct Queues<M: Machine, T: Transport, D: Device + 'static> {
-    /// Of the export's device.
+    /// The jobs of the export's device.
     pub(crate) jobs: Rc<JobQueue<M, T, D>>,
     pub(crate) clears: Rc<ClearQueue<Connection<M, T, D>>>,
 }
@@ -169,7 +170,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
                 clears::put(self.clears, &connection, ClearRequest::new(request, range, permit));
             }
             Ok(Work::Cache(_)) => {
-                // The device has nothing to do for it.
+                // The device has nothing to do for this request.
                 let hold = Hold::new(connection.in_flight().acquire(1).await);
                 connection.shared().request_begins();
                 connection.answer(&request, Ok(Answer::Done), hold);

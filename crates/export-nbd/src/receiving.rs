@@ -19,14 +19,14 @@ use uraid_nbd::{Request, WireError};
 
 /// If at least this much of a payload is missing, it is received straight into its buffers.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
-/// The most bytes of a payload that are taken without waiting for them.
+/// The most bytes of a payload that one call takes from the socket without waiting.
 const DIRECT_BYTES_MAX: usize = 4 << 20;
-/// The fewest and the most bytes to wait for at once. In between, as many as had already arrived, because a fast client
-/// sends as many in the same time. Progress is seen only after each wait: 4 MiB at 1 MB/s would be 4 s without
-/// progress.
+/// The fewest and the most bytes to wait for at once. Between these, the receiver waits for as many as had already
+/// arrived, because a fast client sends as many again in the same time. Progress is counted only after each wait: a
+/// wait for 4 MiB at 1 MB/s would be 4 s without progress.
 const AWAITED_BYTES: [usize; 2] = [64 << 10, 256 << 10];
-/// While no request waits for memory, a client that had filled half of its socket's 208 KiB is fast, and more is waited
-/// for at once: writes of 1 MiB are 5 % slower in parts of 256 KiB.
+/// A client that had filled half of its socket's 208 KiB counts as fast. If no request waits for memory, the receiver
+/// waits for more of a fast client's bytes at once: writes of 1 MiB are 5 % slower in parts of 256 KiB.
 const FAST_BYTES_MIN: usize = 104 << 10;
 const AWAITED_BYTES_IF_FAST: usize = 1 << 20;
 
@@ -71,9 +71,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Receiver<M, T, D> {
         header - unread
     }
 
-    /// A client that sends more than a small block at a time gets a large inbox if one is free; a client that sends
-    /// less gives it back. So an idle client holds a small block. One that fell idle after large sends may keep a large
-    /// one, of which there are few.
+    /// A client that sends more than a small block at a time gets a large inbox if one is free. A client that sends
+    /// less gives it back, so an idle client holds a small block. A client that fell idle right after large sends may
+    /// keep a large one; there are few of these.
     pub(crate) async fn fit_inbox(&mut self) {
         let memory = self.connection.shared().memory();
         match self.inbox.better_size() {
@@ -164,7 +164,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Receiver<M, T, D> {
         }
     }
 
-    /// How many bytes of a payload to wait for at once, where `received` were there.
+    /// How many bytes of a payload to wait for at once, if `received` bytes had already arrived.
     fn awaited(&self, received: usize) -> usize {
         if received >= FAST_BYTES_MIN && !self.connection.device().shares().is_short() {
             return AWAITED_BYTES_IF_FAST;
@@ -173,8 +173,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Receiver<M, T, D> {
         received.clamp(least, most)
     }
 
-    /// Receives what is there into the buffers, and `ahead` bytes of what follows them into the empty inbox. Returns
-    /// how many bytes the buffers got; `None` if the connection ends.
+    /// Receives what has arrived into the buffers, and up to `ahead` bytes of what follows into the empty inbox.
+    /// Returns how many bytes the buffers got; `None` if the connection ends.
     fn recv_direct(&mut self, into: &mut ReadPieces, ahead: usize) -> Option<usize> {
         assert!(self.inbox.unread().is_empty());
         let bytes = into.bytes();
@@ -225,7 +225,7 @@ async fn recv_all<M: Machine, T: Transport, D: Device + 'static>(
     }
 }
 
-/// Receives what is there. Returns whether the connection continues, and how many bytes arrived.
+/// Receives what has arrived. Returns whether the connection continues, and the number of bytes.
 fn recv_now<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
     into: &mut [IoSliceMut<'_>],

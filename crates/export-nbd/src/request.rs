@@ -24,7 +24,7 @@ pub(crate) enum Work {
     Write(Range, Fua),
     Flush,
     Clear(Clear, Range, Fua),
-    /// Nothing to do: members are read past the page cache, so there is no cache to fill.
+    /// Fill a cache. There is nothing to do: members are read past the page cache, so there is no cache.
     Cache(Range),
     Status {
         range: Range,
@@ -271,7 +271,7 @@ mod tests {
     fn no_request_reaches_past_any_end_by_a_single_sector() {
         const COMMANDS: [Command; 6] =
             [Command::Read, Command::Write, Command::Trim, Command::WriteZeroes, Command::Cache, Command::BlockStatus];
-        // Ends at every sector of a page and of the next one, with blocks of a sector and of a page.
+        // Exports that end at every sector of a page and of the next page, with blocks of a sector and of a page.
         for (size, block) in (64..=80).flat_map(|size| [1, 8].map(|block| (size, block))) {
             let offer = offer_of(Sectors(size), Sectors(block), false);
             let end = size / block * block;

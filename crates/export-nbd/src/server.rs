@@ -75,9 +75,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.shared.requests_running()
     }
 
-    /// Serves a client that has just connected; returns when the connection ends. If there are too many connections,
-    /// too many of its peer, or too many in their handshake, one that is idle or in its handshake is closed, else the new
-    /// one (`admission`).
+    /// Serves a client that has just connected; returns when the connection ends. There may be too many connections,
+    /// too many of its peer, or too many in their handshake. Then a connection that is idle or in its handshake is
+    /// closed; if there is none, the new one is closed (`admission`).
     pub async fn serve(self: &Rc<Self>, transport: T) {
         let shared = &self.shared;
         if shared.is_stopping() || !self.make_room(transport.peer()) {
@@ -119,8 +119,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         }
     }
 
-    /// Stops reading requests, lets those in flight end and be answered, and closes. After half of `time_max`, clients
-    /// that do not take their replies are cut. Returns how many requests the device still has when the time is over.
+    /// Stops reading requests, waits until those in flight are answered, and closes. After half of `time_max`, clients
+    /// that do not take their replies are cut. Returns how many requests the device has not answered after `time_max`.
     pub async fn stop(self: &Rc<Self>, time_max: Duration) -> usize {
         self.shared.begin_stop();
         self.connections.all().iter().for_each(|connection| connection.close());
@@ -141,8 +141,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
 }
 
 impl<D: Device + 'static> Server<Local, Stream, D> {
-    /// Accepts clients until the server stops, and gives each to the shard with the fewest: here, or by `post` to
-    /// another, which calls [`Server::adopt`]. One shard listens.
+    /// Accepts clients until the server stops, and gives each to the shard with the fewest connections: this one, or by
+    /// `post` another one, which calls [`Server::adopt`]. Only one shard listens.
     pub async fn listen(
         self: Rc<Self>,
         listener: Listener,
@@ -159,7 +159,7 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                     shard if shard == machine.index() => self.begin(stream, spread.clone()),
                     shard => match stream.into_raw() {
                         Ok(socket) => post(shard, socket),
-                        // There is no file descriptor for it: drop the client and try the next one later.
+                        // There is no file descriptor for the client: drop it and try the next one later.
                         Err(_) => {
                             spread.leave(shard);
                             shared.count(|counts| counts.turned_away += 1);
@@ -168,7 +168,7 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
                     },
                 },
                 Either::Right(Err(_)) => {
-                    // Most likely descriptors are short while a client waits.
+                    // The likely cause: a client waits, and there are no descriptors.
                     if let Some(number) = admission::idle_to_close(&self.connections.candidates(machine.now())) {
                         self.connections.kill(number);
                     }
@@ -195,8 +195,8 @@ impl<D: Device + 'static> Server<Local, Stream, D> {
     }
 }
 
-/// Raises the limit of descriptors, usually 1024, as far as this process may. If that fails, clients without a
-/// descriptor are accepted later.
+/// Raises the limit of descriptors, usually 1024, as far as this process may. If that is not enough, clients are
+/// accepted when a descriptor is free.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

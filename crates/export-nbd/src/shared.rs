@@ -26,8 +26,8 @@ pub(crate) struct SharedDevice<D> {
     /// Its index in the server's list of devices.
     index: usize,
     shares: Shares,
-    /// One piece of a trim or write-zeroes at a time runs beside other clients' reads and writes: one of the short
-    /// requests, one of the long ones.
+    /// The permits of trims and write-zeroes beside other clients' reads and writes. One piece of the short requests
+    /// and one piece of the long ones run at a time.
     piece_permits: [Rc<Semaphore>; 2],
 }
 
@@ -156,7 +156,7 @@ impl<M: Machine, D: Device + 'static> Shared<M, D> {
         }
     }
 
-    /// The counters, without the connections of now.
+    /// The counters, without `connected` and `writers`.
     pub(crate) fn statistics(&self) -> Statistics {
         *self.statistics.borrow()
     }
@@ -200,7 +200,7 @@ impl<M: Machine, D: Device + 'static> Shared<M, D> {
         self.devices.iter().any(|device| device.shares.is_short())
     }
 
-    /// Waits until one does.
+    /// Waits until a request waits for memory that others hold.
     pub(crate) async fn shortage(&self) {
         self.shortage.wait_for(|| self.is_short().then_some(())).await;
     }
@@ -220,8 +220,8 @@ impl<M: Machine, D: Device + 'static> Shared<M, D> {
         self.changed.notify_all();
     }
 
-    /// Waits until `ready` returns a value. It is called when a connection comes or ends, when the server stops, and
-    /// from then on when a request ends.
+    /// Waits until `ready` returns a value. Calls it when a connection comes or ends and when the server stops. Once
+    /// the server stops, also calls it when a request ends.
     pub(crate) async fn wait_for<V>(&self, ready: impl FnMut() -> Option<V>) -> V {
         self.changed.wait_for(ready).await
     }

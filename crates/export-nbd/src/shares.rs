@@ -1,4 +1,4 @@
-//! The clients' memory for one array: how much of it each connection may hold, and which request is next when it is
+//! The clients' memory for one array: how much of it each connection may hold, and which request is next when memory is
 //! short.
 //! Owns: [`Shares`], [`Account`], [`Hold`]. Not here: the blocks (`block::buffer`), cutting a client that gives nothing
 //! back (`watchdog`).
@@ -8,13 +8,13 @@
 //! ```text
 //!   arena   | common: first come, first served, one request of each connection at a time | spare | not given out |
 //! ```
-//! A connection starts with a small limit, which grows by what it gives back. A client that takes no replies gives
-//! nothing back: eight such clients hold at most half of the common part, however much they request. While a request
-//! waits, no connection gets more than an equal share.
+//! A connection starts with a small limit, which grows by the bytes that the connection gives back. A client that takes
+//! no replies gives nothing back: eight such clients hold at most half of the common part, however much they request.
+//! While a request waits, no connection gets more than an equal share.
 //!
-//! Writes hold at most half of the common part: a member that does not answer keeps each write for as long as it is in
-//! the array, but a read for half a second at most, because another copy has the bytes. So reads go on beside any number
-//! of writes that wait for such a member.
+//! Writes hold at most half of the common part. A member that does not answer delays each write for as long as the
+//! member is in the array, but a read for at most half a second, because another copy has the bytes. So reads continue
+//! beside any number of writes that wait for such a member.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ const START_BYTES_MIN: usize = 1 << 20;
 /// Requests up to this size take small blocks.
 const SMALL_REQUEST_BYTES_MAX: usize = 16 << 10;
 
-/// Which way the data of a request goes.
+/// Whether a request reads or writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Read,
@@ -39,9 +39,9 @@ pub(crate) enum Direction {
 /// What one connection holds of the clients' memory.
 pub(crate) struct Account {
     held: Cell<usize>,
-    /// The bytes of these that writes hold in the common part.
+    /// The part of `held` that writes hold in the common part.
     written: Cell<usize>,
-    /// What it may hold. A single request may be larger.
+    /// The most bytes that the connection may hold. A single request may be larger.
     limit: Cell<usize>,
     limit_max: usize,
     /// How many accounts of the server hold memory.
@@ -72,7 +72,7 @@ impl Account {
 struct Entry {
     account: Rc<Account>,
     bytes: usize,
-    /// Of a write in the common part: its permit of what writes may hold.
+    /// For a write in the common part: its permit of the bytes that writes may hold.
     write: Option<Permit>,
 }
 
@@ -94,7 +94,7 @@ impl Drop for Entry {
     }
 }
 
-/// The permits that a request holds until its reply has left. Dropping it releases them.
+/// The permits that a request holds until its reply has left. Dropping this releases them.
 #[derive(Default)]
 #[allow(dead_code, reason = "permits are held, not read")]
 pub(crate) struct Hold {
@@ -120,15 +120,17 @@ pub(crate) struct Shares {
     /// The least that a request counts for.
     request_bytes_min: usize,
     common: Rc<Semaphore>,
-    /// What writes may hold of the common part.
+    /// Permits for the bytes of the common part that writes may hold.
     writes: Rc<Semaphore>,
-    /// For connections that hold nothing: one small request of each proceeds while others hold all the rest.
+    /// Permits of the spare part, for connections that hold nothing: one small request of each can proceed while others
+    /// hold all the rest.
     spare: Rc<Semaphore>,
-    /// For reads, and for writes, beyond their connection's limit: each hold at most a quarter of the common part.
+    /// Permits for requests beyond their connection's limit, one set for reads and one for writes. Each set holds at
+    /// most a quarter of the common part.
     large: [Rc<Semaphore>; 2],
     holders: Rc<Cell<usize>>,
-    /// Requests that wait for memory or blocks that others hold, how many of them wait for `large`, and how many other
-    /// writes wait for what writes may hold.
+    /// How many requests wait for memory or blocks that others hold; how many of these wait for `large`; how many other
+    /// writes wait for `writes`.
     waiting: Cell<usize>,
     waiting_large: Cell<usize>,
     waiting_writes: Cell<usize>,
@@ -139,8 +141,8 @@ pub(crate) struct Shares {
 impl Shares {
     /// Shares of `arena_bytes` in `blocks` blocks; the largest request has `request_bytes_max`.
     pub(crate) fn new(arena_bytes: usize, blocks: usize, request_bytes_max: usize, shortage: Rc<Notify>) -> Shares {
-        // The classes of the arena fill up unevenly; the unassigned rest keeps most requests from waiting for the last
-        // block.
+        // The block classes of the arena fill up unevenly. An eighth is not given out, so that most requests do not
+        // wait for the last block of a class.
         let (bytes, spare) = (arena_bytes / 4 * 3, arena_bytes / 8);
         assert!(bytes + spare <= arena_bytes, "no more is given out than there is");
         assert!(blocks > 0 && bytes >= blocks, "a request counts for its blocks");
@@ -172,8 +174,8 @@ impl Shares {
         })
     }
 
-    /// What a request with `bytes` of data counts for: its blocks. Small blocks run out sooner than bytes, so small
-    /// requests count twice, and every request counts for at least one block's part of the memory.
+    /// The bytes that a request with `bytes` of data counts for: those of its blocks. Small blocks run out before the
+    /// bytes do, so small requests count twice, and every request counts for at least one block's part of the memory.
     fn cost(&self, bytes: usize) -> usize {
         let cost = match bytes <= SMALL_REQUEST_BYTES_MAX {
             true => 2 * bytes.next_multiple_of(SMALL_BLOCK_BYTES),
@@ -206,7 +208,8 @@ impl Shares {
         Some(hold)
     }
 
-    /// The same, but waits while the connection or all together hold too much. One call of each connection at a time.
+    /// The permits for a request. Waits while the connection, or all connections together, hold too much. One call for
+    /// each connection at a time.
     pub(crate) async fn hold(
         &self,
         in_flight: &Rc<Semaphore>,
@@ -225,7 +228,7 @@ impl Shares {
         let (write, memory) = if cost > SPARE_REQUEST_BYTES_MAX {
             common.await
         } else {
-            // Clients that do not take their replies may hold the common part for long.
+            // Clients that do not take their replies may hold the common part for a long time.
             match race(common, self.hold_spare(account, cost)).await {
                 Either::Left(permits) => permits,
                 Either::Right(permit) => (None, permit),
@@ -249,7 +252,7 @@ impl Shares {
         }
     }
 
-    /// A permit of the common part, and for a write one of what writes may hold of it.
+    /// A permit of the common part, and for a write also one of the bytes that writes may hold.
     async fn hold_common(&self, direction: Direction, cost: usize) -> (Option<Permit>, Permit) {
         let write = match direction {
             Direction::Read => None,
@@ -275,7 +278,7 @@ impl Shares {
         }
     }
 
-    /// The largest writes take all that writes may hold.
+    /// What a write takes of the bytes that writes may hold: the largest writes take all of them.
     fn write_cost(&self, cost: usize) -> usize {
         cost.min(self.bytes / 2)
     }
@@ -310,9 +313,10 @@ impl Shares {
         self.waiting.get() > 0 || self.waiting_writes.get() > 0
     }
 
-    /// Whether the connection holds more than its limit while a request waits for common memory, or its writes do while
-    /// a write waits. (If no connection exceeded its limit, the first waiting request could proceed.) Or whether it
-    /// holds a request beyond its limit while another request waits for that.
+    /// Whether the connection should give memory back. That is so if it holds more than its limit while a request waits
+    /// for common memory, or if its writes hold more than theirs while a write waits. (If no connection exceeded its
+    /// limit, the first waiting request could proceed.) It is also so if the connection has a request beyond its limit
+    /// while another request waits to go beyond its own.
     pub(crate) fn exceeds_share(&self, account: &Account) -> bool {
         let (held, holders) = (account.held.get(), self.holders.get());
         let level = match self.common.first_wanted() {
@@ -327,13 +331,13 @@ impl Shares {
             || write_level.is_some_and(|level| account.written.get() > level)
     }
 
-    /// How many bytes to get back at once while memory is short: a quarter.
+    /// How many bytes to reclaim at once while memory is short: a quarter.
     pub(crate) fn bytes_to_reclaim(&self) -> usize {
         self.bytes / 4
     }
 }
 
-/// A request waits as long as this lives.
+/// Counts a request as waiting until this is dropped.
 pub(crate) struct Waiting<'a>(&'a Cell<usize>);
 
 impl Waiting<'_> {

@@ -11,9 +11,9 @@ use uraid_nbd::metadata::{STATE_HOLE, STATE_ZERO};
 /// The most queries of a device for one reply: the reply then ends early, and the client asks again from there.
 const QUERIES_MAX: usize = 1024;
 
-/// The extents from the start of `range`: at least one, at most [`EXTENTS_MAX`], adjacent ones of different states.
-/// `minimum`: the smallest block in bytes; `one`: the first extent only. A failure after the first extent is left to
-/// the next request.
+/// The extents from the start of `range`: at least one, at most [`EXTENTS_MAX`]; adjacent ones have different states.
+/// `minimum`: the smallest block in bytes; `one`: the first extent only. If the device fails after the first extent,
+/// the reply ends there, and the client's next request meets the failure.
 pub(crate) async fn extents<D: Device>(
     device: &D,
     range: Range,
@@ -59,7 +59,7 @@ mod tests {
     use std::task::Poll;
     use uraid_block::{Allocation, Fua, Geometry, ReadPieces, WritePieces};
 
-    /// Of each sector whether it is zero; asked for nothing else.
+    /// Whether each sector is zero. The tests ask this device for nothing else.
     struct Map(Vec<bool>);
 
     impl Device for Map {

@@ -1,15 +1,15 @@
-//! Reads and writes that the devices have, of one connection and of all.
+//! Reads and writes in flight on the devices: those of one connection, and those of all.
 //! Owns: [`Transfers`]: whether other clients read or write beside a connection's trims and zeroes.
 //! Not here: what follows from it (`pieces`, `reader`).
-//! Invariant: what one connection has in flight is at most what all have.
+//! Invariant: one connection never has more in flight than all connections together.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::Tick;
 
-/// Others count as reading and writing for this time after their last answer: a client at depth 1 has none in flight
-/// between two requests.
+/// Other clients count as reading or writing for this time after their last answer, because a client at depth 1 has
+/// nothing in flight between two requests.
 const BESIDE_OTHERS: Duration = Duration::from_millis(100);
 
 /// The reads and writes in flight of all connections of a server. Clones are the same count.
@@ -21,13 +21,14 @@ pub(crate) struct Transfers {
     in_flight: Cell<usize>,
     in_flight_of_all: AllTransfers,
     answered: Cell<u64>,
-    /// Answers to others at the last call of [`Transfers::is_contended`], and when a call last found more of them.
+    /// The answers to other clients at the last call of [`Transfers::is_contended`], and when a call last found new
+    /// ones.
     answered_to_others: Cell<u64>,
     others_answered_at: Cell<Option<Tick>>,
 }
 
 impl Transfers {
-    /// Of a new connection.
+    /// For a new connection.
     pub(crate) fn new(all: AllTransfers) -> Transfers {
         Transfers {
             in_flight: Cell::new(0),
@@ -45,7 +46,7 @@ impl Transfers {
         assert!(self.in_flight.get() <= self.in_flight_of_all.0.get());
     }
 
-    /// It was answered.
+    /// A read or write of the connection was answered.
     pub(crate) fn end(&self) {
         assert!(self.in_flight.get() > 0, "what ends has begun");
         self.answered.update(|count| count + 1);

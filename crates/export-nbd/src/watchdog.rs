@@ -1,8 +1,8 @@
 //! Cuts clients that are too slow.
 //! Owns: the deadlines of handshakes and of last replies; which clients are cut when memory is short.
 //! Not here: what is progress (`progress`), how memory is shared (`shares`), which connections are admitted (`admission`).
-//! Invariant: a client of which nothing is awaited, or which makes progress, is never cut here. While memory is
-//! plentiful, no client is cut in the middle of its work.
+//! Invariant: a client is never cut here if the server waits for nothing from it, or if it makes progress. While no
+//! request waits for memory, no client is cut in the middle of its work.
 
 use crate::connection::{Connection, Phase};
 use crate::connections::Connections;
@@ -59,7 +59,7 @@ fn check<M: Machine, T: Transport, D: Device + 'static>(
             stalled.push(connection);
         }
     }
-    // Of each device's clients, cut those that hold the most; the next check finds out whether that was enough.
+    // Cut those clients of each device that hold the most. The next check finds out whether that was enough.
     stalled.sort_by_key(|connection| Reverse(connection.held()));
     let mut returned = BTreeMap::<usize, usize>::new();
     for connection in stalled {
@@ -77,7 +77,7 @@ fn cut<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M,
     connection.kill();
 }
 
-/// Whether the client made no progress for too long while others wait for memory that it may hold.
+/// Whether the client has made no progress for too long while others wait for memory of the kind that it holds.
 fn has_stalled<M: Machine, T: Transport, D: Device + 'static>(connection: &Connection<M, T, D>, now: Tick) -> bool {
     let Some(awaited) = connection.awaited() else {
         connection.progress().forget_stall();

@@ -1,13 +1,13 @@
 //! Tasks that run clients' requests and are reused for later ones.
 //! Owns: [`Workers`]: which worker is woken for a job. Not here: what a job does, the workers' loop (`job`).
-//! Invariant: while a job waits, a worker has been woken and will take it, or `workers_max` are at work: the first that
-//! is done takes it. A job that does not wait costs no task.
+//! Invariant: while a job waits, either a worker has been woken and will take it, or `workers_max` are at work and the
+//! first that is done takes it. A job that does not wait costs no task.
 //!
 //! ```text
 //!   reader -> jobs -> worker: takes one; if more are left, wakes another one; runs it; takes the next ...
 //! ```
-//! On a device that answers at once the first worker runs all jobs of a receive, and the one it woke finds nothing. If
-//! the first job waits for the device, the woken worker takes the second job, and so on.
+//! On a device that answers at once, the first worker runs all jobs of a receive, and the worker that it woke finds
+//! none. If the first job waits for the device, the woken worker takes the second job, and so on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -37,11 +37,11 @@ pub(crate) struct Worker {
 /// Why a worker asks for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reason {
-    /// It was started for one.
+    /// The worker was started for a job.
     Woken,
-    /// It has finished one.
+    /// The worker has finished a job.
     Done,
-    /// It was idle, and may have been woken meanwhile.
+    /// The worker was idle, and may have been woken meanwhile.
     Idle,
 }
 
@@ -130,7 +130,7 @@ impl<J> Workers<J> {
         Poll::Pending
     }
 
-    /// Wakes idle workers to check whether it is over.
+    /// Wakes idle workers, so that they check whether to end.
     pub(crate) fn wake_idle(&self) {
         for (_, waker) in self.idle.borrow().iter() {
             waker.wake_by_ref();
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(taken(next(&workers, &mut first)), Some((3, false)));
         assert_eq!(taken(next(&workers, &mut first)), None);
         assert_eq!(taken(next(&workers, &mut second)), None);
-        // Both are idle now: each gets one of the next two jobs, and no new one is needed.
+        // Both workers are idle now: each gets one of the next two jobs, and no new worker is needed.
         assert!(workers.put(4).is_none() && workers.put(5).is_none());
         assert_eq!(taken(next(&workers, &mut second)), Some((4, false)));
         assert_eq!(taken(next(&workers, &mut first)), Some((5, false)));
