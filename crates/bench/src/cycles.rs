@@ -1,7 +1,7 @@
 //! The scenario `drain-cycles`: drains, one after the other, among clients on two shards, until one does not return.
-//! Owns: its array, its clients, telling a drain or client that hangs from a slow one.
+//! Owns: its array, its clients, how a drain or client that hangs is told from a slow one.
 //! Not here: how a drain waits (the engine), how shards wake each other (`host`).
-//! Invariant: a printed count is of drains that returned, in a run in which every client returned too.
+//! Invariant: a printed count covers only drains that returned, in a run in which every client returned, too.
 
 use crate::BenchError;
 use crate::flight::Flight;
@@ -47,7 +47,7 @@ pub enum CyclesError {
     Drain {
         /// Which one, from 1 on.
         number: u64,
-        /// How many there were to be.
+        /// How many drains the run was to do.
         cycles: u64,
     },
     /// Clients hang.
@@ -65,7 +65,7 @@ pub enum CyclesError {
 
 /// What one shard has found.
 struct Found {
-    /// Of the drains, in nanoseconds; of shard 0.
+    /// The times of the drains, in nanoseconds; shard 0 only.
     times: Histogram<u64>,
     /// Drains during which requests of shard 0's clients were in flight.
     met: u64,

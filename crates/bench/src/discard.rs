@@ -21,7 +21,6 @@ const CHUNK: Sectors = Sectors(1024);
 /// How often the whole array is discarded.
 const TIMES: usize = 101;
 
-/// Measures it.
 pub(crate) fn run(scenario: &str, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     let mut lines = String::new();
@@ -49,7 +48,7 @@ fn whole(target: &Target) -> Range {
     Range::new(Sector(0), target.plan.layout.array_size())
 }
 
-/// The number of its member requests.
+/// The number of member requests of a discard of the whole array.
 fn count(target: &Target) -> Result<usize, IoError> {
     let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
     let found = trace::on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {
@@ -58,13 +57,13 @@ fn count(target: &Target) -> Result<usize, IoError> {
     found.into_iter().next().expect("one thread gives one value")
 }
 
-/// The median cost of one, in nanoseconds of the shard's thread.
+/// The median cost of a discard of the whole array, in nanoseconds of the shard's thread.
 fn time(target: &Target) -> Result<f64, MeasureError> {
     let options = uraid_arrays::options_for(MEMBERS);
     let failed = |source| MeasureError::Request { side: "array", source };
     let task = async |on: &OnShard| -> Result<f64, MeasureError> {
         let mut times = Vec::new();
-        // The first one also marks the array dirty.
+        // The first discard also marks the array dirty.
         for _ in 0..=TIMES {
             let before = thread_time();
             on.arrays[0].discard(whole(target)).await.map_err(failed)?;

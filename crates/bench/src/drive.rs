@@ -41,7 +41,6 @@ impl Side {
     /// All of them, in the order of tables.
     pub(crate) const ALL: [Side; 3] = [Side::Array, Side::Replay, Side::Ideal];
 
-    /// What it is called.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Side::Array => "array",
@@ -55,9 +54,9 @@ impl Side {
 pub(crate) struct Lists {
     /// For the array.
     pub requests: Vec<Request>,
-    /// The member I/Os that the array does for them.
+    /// The member I/Os that the array does for these requests.
     pub replay: Program,
-    /// The same, spread over the members.
+    /// The same requests, spread over the members.
     pub ideal: Program,
 }
 
@@ -68,7 +67,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// From the beginning of its lists.
+    /// A job that begins at the start of its lists.
     pub(crate) fn new(lists: Arc<Lists>) -> Job {
         Job { lists, next: Cell::new(0) }
     }
@@ -113,7 +112,7 @@ pub(crate) struct Section {
     pub took: Duration,
     /// The time of the shard's thread on a processor.
     pub cpu: Duration,
-    /// Of each request, in nanoseconds; empty without `has_latencies`.
+    /// The latency of each request, in nanoseconds; empty without `has_latencies`.
     pub latencies: Histogram<u64>,
 }
 
@@ -203,7 +202,7 @@ impl<'a> Pace<'a> {
         let tally = self.tally;
         tally.requests.set(tally.requests.get() + 1);
         if self.place.has_latencies {
-            // The end of one request is the beginning of the next: the clock is read once for each.
+            // The end of one request is the beginning of the next, so the clock is read once for each.
             let now = self.place.local.now();
             tally.latencies.borrow_mut().saturating_record(now.since(self.began).as_nanos() as u64);
             self.began = now;
@@ -275,7 +274,7 @@ async fn member_client(place: &Place, job: &Job, program: &Program, tally: &Tall
         if let ([io], []) = (list, later)
             && io.length.len_bytes() == alone_bytes
         {
-            // The common case: no list, no joining, and no buffer is cut, whatever the requests before it were.
+            // The common case: a single I/O needs no list and no joining, and its buffer is never cut.
             alone = place.members[usize::from(io.member)].read(io.at, alone).await?;
         } else {
             reads.fit(list);
@@ -399,8 +398,8 @@ impl RowKernel {
     }
 }
 
-/// Computes P, and Q, of each row in `data`, for requests of whole rows only. The order in which they are written does
-/// not matter: only the amount of computing does.
+/// Computes P, and Q if there is one, of each row in `data`, for requests of whole rows only. The content of the
+/// results does not matter, only the amount of computing does.
 fn run_kernel(kernel: &RowKernel, data: &WritePieces, arena: &Arena) -> Vec<WritePieces> {
     let (chunk, across) = (kernel.chunk_bytes, kernel.exponents.len());
     let pieces: Vec<&[u8]> = data.iter().map(|piece| &piece[..]).collect();
@@ -456,7 +455,7 @@ pub(crate) fn blocks_for(work: &Work, jobs: &[Arc<Lists>]) -> ArenaBlocks {
     let parity = kernels.map(|kernel| kernel.blocks(block)).max().unwrap_or(0);
     let large: usize = [alone, reads, writes].map(|bytes| bytes.div_ceil(LARGE_BLOCK_BYTES)).iter().sum();
     let blocks = |each: u64| u32::try_from(each * clients).expect("the work was checked");
-    // What fits a small block may take one of them for each kind of buffer.
+    // A request that fits into a small block may take a small block for each kind of buffer.
     ArenaBlocks { small: blocks(3).max(64), large: blocks((large + parity) as u64) }
 }
 

@@ -2,14 +2,15 @@
 //! Owns: [`median`], [`Interval`]. Not here: what is measured.
 //! Invariant: an interval states its confidence. With few values it covers all of them, with less than 95 % confidence.
 //!
-//! The interval of a median by order statistics: of n values the true median lies between the k-th smallest and the
-//! k-th largest with probability 1 - 2 P(B < k), B binomial with n and 1/2, whatever the distribution is. For 5 values
-//! the smallest and the largest give 93.8 %, for 6 they give 96.9 %; for 9 the second ones give 96.1 %.
+//! The interval of a median by order statistics: for n values, the true median lies between the k-th smallest and the
+//! k-th largest with probability 1 - 2 P(B < k), where B is binomial with n and 1/2. This holds for any distribution.
+//! For 5 values, the smallest and the largest give 93.8 %; for 6 values they give 96.9 %. For 9 values, the second
+//! smallest and the second largest give 96.1 %.
 
 /// The wanted confidence of an interval, if there are enough values.
 const WANTED: f64 = 0.95;
 
-/// The middle value, or the middle of the two middle ones. Panics for no values.
+/// The middle value, or the mean of the two middle ones. Panics if there are no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values);
     f64::midpoint(sorted[sorted.len() / 2], sorted[(sorted.len() - 1) / 2])
@@ -36,7 +37,7 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// Of these values. Panics for none.
+    /// The interval of these values. Panics if there are none.
     pub(crate) fn of(values: &[f64]) -> Interval {
         let sorted = sorted(values);
         let (rank, confidence) = rank(sorted.len());

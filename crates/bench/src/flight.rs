@@ -1,12 +1,13 @@
-//! Tracks the requests in flight, to compare the time of a drain with the time that they took anyway.
+//! Tracks the requests in flight, to compare the time of a drain with the time until these requests were answered.
 //! Owns: [`Flight`], [`Inside`]. Not here: the clients (`drive`), the array's own count of its requests (the engine).
-//! Invariant: a request counts from before its device gets it until its client has the answer or was dropped.
+//! Invariant: a request counts from before its device gets it until its client has the answer, or its future is
+//! dropped.
 
 use std::cell::Cell;
 use uraid_block::local::Notify;
 
-/// The requests of one shard's clients, in two halves. [`Flight::pass`] begins a new half; the requests in the other
-/// half end.
+/// The requests of one shard's clients, counted in two halves. [`Flight::pass`] lets new requests count in the other
+/// half, and waits until the old half is empty.
 #[derive(Default)]
 pub(crate) struct Flight {
     is_second: Cell<bool>,
@@ -28,7 +29,7 @@ impl Flight {
         Inside { flight: self, half }
     }
 
-    /// How many are under way.
+    /// How many requests are in flight.
     pub(crate) fn count(&self) -> u32 {
         self.inside.iter().map(Cell::get).sum()
     }

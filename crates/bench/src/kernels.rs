@@ -59,7 +59,7 @@ impl Place {
         }
     }
 
-    /// The size of the memory that is gone through before it is used again.
+    /// The size of the memory that a kernel works through before it begins again at its start.
     fn memory_bytes(self, row: usize) -> usize {
         match self {
             Place::Hot => row,
@@ -84,7 +84,7 @@ enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Work {
     kind: Kind,
-    /// Data blocks of the row; for an update the old and the new content of one.
+    /// The number of data blocks of the row; for an update, the old and the new content of one block.
     data: usize,
 }
 
@@ -113,7 +113,7 @@ impl Work {
         }
     }
 
-    /// Updates in place always store into the cache, where reading has just brought the lines.
+    /// Updates in place always store into the cache: they have just read the lines into it.
     fn can_be(self, place: Place) -> bool {
         let is_update = matches!(self.kind, Kind::UpdateP | Kind::UpdatePq);
         !(is_update && place == Place::Streaming)
@@ -179,7 +179,7 @@ impl<'m> Blocks<'m> {
     }
 }
 
-/// Passes the blocks in the form that a kernel takes.
+/// Calls `run` with the blocks in the form that a kernel takes.
 fn with_sources(data: &[&mut [u8]], run: impl FnOnce(&[&[u8]])) {
     let mut sources: [&[u8]; DATA_MAX] = [&[]; DATA_MAX];
     sources.iter_mut().zip(data).for_each(|(source, block)| *source = block);
@@ -196,14 +196,14 @@ fn recover(
     kernel.recover(uraid_parity::Row { data, exponents, p, q }, lost).expect("the level tolerates this many losses");
 }
 
-/// What every kernel does in a second, in GB: by kernel, by round.
+/// The GB/s of every kernel: by kernel, by round.
 struct Figures {
     work: Work,
     place: Place,
     speeds: Vec<Vec<f64>>,
 }
 
-/// Measures all of them.
+/// Measures all kernels in all works.
 pub fn run(rounds: u32, screen: &dyn Screen) -> Vec<Row> {
     let kernels = Kernel::available();
     let of_place =
@@ -237,7 +237,7 @@ fn measure(work: Work, place: Place, kernels: &[Kernel], rounds: u32, memory: &m
             match place {
                 Place::Hot => work.run(kernel, memory, block, |done| {
                     if done == 1 {
-                        // Start the clock after the first call, which finds other data in the cache.
+                        // Start the clock after the first call: before it, the cache holds other data.
                         began = Instant::now();
                     }
                     count = done;
@@ -312,7 +312,7 @@ fn text(kernels: &[Kernel], all: &[Figures]) -> String {
     out
 }
 
-/// Which one arrays use, and why.
+/// Which kernel arrays use, and why.
 fn chosen(kernels: &[Kernel]) -> String {
     let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name()).collect();
     let lacking = Kernel::lacking();

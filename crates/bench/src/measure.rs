@@ -31,9 +31,9 @@ const WARM_UP_MAX: Duration = Duration::from_millis(500);
 
 /// What to measure.
 pub struct Case<'a> {
-    /// On what.
+    /// The array to measure.
     pub target: &'a Target,
-    /// What to do there.
+    /// The work to do on the array.
     pub work: Work,
     /// How long each side runs in each round.
     pub runtime: Duration,
@@ -41,16 +41,16 @@ pub struct Case<'a> {
     pub rounds: u32,
     /// Whether to take the time of each request.
     pub has_latencies: bool,
-    /// The period of drains while it runs.
+    /// The period of drains during the work; `None`: no drains.
     pub drain_every: Option<Duration>,
     /// Whether adjacent requests to a member are merged.
     pub merging: bool,
-    /// What to call it.
+    /// The name of the case in the figures.
     pub name: String,
 }
 
 impl<'a> Case<'a> {
-    /// A work on the target that is called `on`, without drains and with merging.
+    /// A case without drains and with merging; `on` is the name of the target.
     pub fn new(target: &'a Target, on: &str, work: Work, run: &Run) -> Case<'a> {
         let &Run { runtime, rounds, has_latencies, .. } = run;
         let name = format!("{}; {on}", work.describe());
@@ -65,7 +65,7 @@ pub(crate) struct Sample {
     pub requests: u64,
     /// Requests in a second.
     pub rate: f64,
-    /// Nanoseconds of the shards' threads on a processor for a request.
+    /// The time of the shards' threads on a processor per request, in nanoseconds.
     pub cpu_ns: f64,
 }
 
@@ -110,9 +110,9 @@ impl Counted {
 
 /// The result of a case.
 pub(crate) struct Outcome {
-    /// By round, by [`Side`].
+    /// The samples by round, by [`Side`].
     pub rounds: Vec<[Sample; 3]>,
-    /// Of all rounds, by [`Side`].
+    /// The latencies of all rounds, by [`Side`].
     pub latencies: [Histogram<u64>; 3],
     /// What the engine has counted in the rounds.
     pub counted: Counted,
@@ -127,7 +127,8 @@ pub(crate) struct Outcome {
 pub(crate) struct DrainTime {
     /// Until the drain returned.
     pub took: Duration,
-    /// The time until all requests in flight at its start were answered. Known if one shard has all of them.
+    /// The time until all requests in flight at the drain's start were answered. `None` if several shards have
+    /// requests.
     pub answered: Option<Duration>,
     /// The number of these requests on this shard.
     pub in_flight: u32,
@@ -165,8 +166,8 @@ pub(crate) fn measure(case: &Case<'_>, screen: &dyn Screen) -> Result<Outcome, M
     Prepared::new(case, screen)?.run(Rounds { first: 0, count: case.rounds, total: case.rounds, cases: 1 })
 }
 
-/// Measures several cases, in every round each of them once, so that they can be compared with each other. Each round
-/// is a separate run, for trial arrays only. All cases have the same number of rounds.
+/// Measures several cases, each once in every round, so that they can be compared with each other. Each round is a
+/// separate run, so this is for trial arrays only. All cases have the same number of rounds.
 pub(crate) fn measure_in_turn(cases: &[Case<'_>], screen: &dyn Screen) -> Result<Vec<Outcome>, MeasureError> {
     let prepared = cases.iter().map(|case| Prepared::new(case, screen)).collect::<Result<Vec<_>, _>>()?;
     let total = cases[0].rounds;
@@ -218,9 +219,10 @@ impl<'a> Prepared<'a> {
 
     fn run(&self, rounds: Rounds) -> Result<Outcome, MeasureError> {
         let Case { target, work, .. } = self.case;
-        // An existing array that was written without the engine is not stopped, so that it stays marked dirty.
+        // An existing array is not stopped: `replay` and `ideal` may have written it without the engine, so it stays
+        // marked dirty.
         let stop = if target.is_trial { Stop::Always } else { Stop::Never };
-        // An array that exists and is dirty is made consistent before it is written.
+        // An existing array that is dirty is resynced before it is written.
         let start = async |array: &Rc<HostArray>| uraid_arrays::start_and_wait(array, self.screen.resync()).await;
         let task = async |on: &OnShard| run_shard(self, on, rounds).await;
         Ok(together(on_shards(target, work.shards, &self.options, stop, start, task)?))
@@ -228,7 +230,7 @@ impl<'a> Prepared<'a> {
 }
 
 impl Outcome {
-    /// A figure of one side, by round.
+    /// The values of `what` for one side, by round.
     pub(crate) fn each(&self, side: Side, what: impl Fn(&Sample) -> f64) -> Vec<f64> {
         self.rounds.iter().map(|sides| what(&sides[side as usize])).collect()
     }
@@ -320,7 +322,7 @@ async fn drain_now(place: &Place) -> DrainTime {
     DrainTime { took: times[0], answered: is_alone.then_some(times[1]), in_flight, clients }
 }
 
-/// Runs one side. If it is the array's and drains are wanted, shard 0 drains meanwhile.
+/// Runs one side. If the side is the array and drains are wanted, shard 0 drains meanwhile.
 async fn run_side(
     place: &Rc<Place>,
     side: Side,

@@ -1,10 +1,10 @@
 //! `uraid bench nbd URI [URI]`: measures servers with a client that keeps many requests in flight and sends many per
 //! call.
 //! Owns: the rounds, the jobs' threads, the table. Not here: one connection (`connection`), what a work is (`work`).
-//! Invariant: each round has every server once, first or last in turn; a figure is of requests that were answered.
+//! Invariant: each round has every server once, in an order that changes; a figure counts only answered requests.
 //!
 //! Common clients send one request per system call and saturate long before a good server does. If client and server
-//! share a busy machine, the server's processor time shows what a request costs it.
+//! share a busy machine, the processor time of the server still shows what a request costs.
 
 mod beside;
 mod connection;
@@ -40,7 +40,7 @@ pub enum NbdError {
     /// No URI, or an invalid one.
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// One server, or one and another to compare it with.
+    /// There must be one server, or two to compare.
     #[error("bench nbd takes one URI, or a second one to compare with; {found} are given")]
     Count {
         /// How many there are.
@@ -133,9 +133,9 @@ struct Sample {
 
 /// What one job did in one round.
 struct Tally {
-    /// Answered within the measured time.
+    /// Requests that were answered within the measured time.
     counted: u64,
-    /// Answered at all.
+    /// All requests that were answered.
     ended: u64,
     cpu: Duration,
     latencies: Histogram<u64>,
@@ -154,7 +154,7 @@ impl Window {
     }
 }
 
-/// Measures one server alone and beside others' clients.
+/// Measures one server's client alone and beside harmful clients.
 pub fn run_beside(
     uris: &[String],
     others: &[Others],
@@ -233,12 +233,12 @@ impl Server {
         self.uri
     }
 
-    /// Every job on a thread of its own.
+    /// Runs every job on its own thread.
     fn measure(&mut self, work: &Work, run: &Run) -> Result<Sample, NbdError> {
         self.measure_after(work, run, || Ok(()))
     }
 
-    /// The same, but counts only after `ready` has returned; the jobs already run meanwhile.
+    /// Runs every job on its own thread, and counts requests only after `ready` has returned.
     fn measure_after(
         &mut self,
         work: &Work,
@@ -332,7 +332,7 @@ fn each(samples: &[Sample], what: impl Fn(&Sample) -> f64) -> Vec<f64> {
     samples.iter().map(what).collect()
 }
 
-/// `None`: the system does not tell the server's time.
+/// The server's time per request, by round; `None` if the system does not tell.
 fn server_times(samples: &[Sample]) -> Option<Vec<f64>> {
     samples.iter().map(|sample| sample.server_ns).collect()
 }

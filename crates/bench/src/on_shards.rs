@@ -10,7 +10,7 @@ use uraid_arrays::{ArrayMember, ArraySetup, HostArray, OnShard, Setup, Stop};
 use uraid_engine::{Config, StartError, StopError};
 use uraid_host::{Local, Options};
 
-/// The array must not change state while another side runs.
+/// A time that never passes: the array must not change its state while another side runs.
 pub(crate) const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Starts the array on shard 0 by `start`, then runs `task` on every shard; stops the array as `stop` says.

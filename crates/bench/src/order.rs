@@ -1,7 +1,7 @@
 //! The scenario `raid0-order`: sequential streams over members with a cost per request, like that of a controller.
 //! Owns: its array and works, the member I/O trace by stream and member. Not here: what is merged (`host`), which plan
-//! has the fewest requests (`layout`). Invariant: the raw figure is of the same number of requests of the same size,
-//! spread over the members and never merged. Figures are of runs without a trace; the trace is of a separate run.
+//! has the fewest requests (`layout`). Invariant: the raw figure comes from as many requests of the same size, spread
+//! over the members and never merged. Figures come from runs without a trace; the trace comes from a separate run.
 
 use crate::drive::Side;
 use crate::figures::median;
@@ -29,9 +29,9 @@ const CHUNK: Sectors = Sectors(256 * KIB);
 const STREAMS: u32 = 4;
 const DEPTH: u32 = 8;
 const SIZES: [Sectors; 4] = [Sectors(64 * KIB), Sectors(192 * KIB), Sectors(256 * KIB), Sectors(1024 * KIB)];
-/// Requests do not begin at a chunk, as in a file: a request as long as a chunk lies in two chunks.
+/// As in a file, requests do not begin at a chunk, so a request as long as a chunk lies in two chunks.
 const OFFSET: Sectors = Sectors(64 * KIB);
-/// How much each stream reads while it is traced: short enough that the members' logs have every request.
+/// How much each stream reads while it is traced: little enough that the members' logs hold every request.
 const TRACED: Sectors = Sectors(256 * 1024 * KIB);
 
 /// One stream's requests to one member.
@@ -45,7 +45,7 @@ pub(crate) struct StreamTrace {
     pub ios: u64,
     /// Bytes of them all.
     pub bytes: u64,
-    /// Consecutive requests of which the second begins before the end of the first.
+    /// How many requests begin before the end of the request before them.
     pub descending: u64,
 }
 
@@ -55,7 +55,6 @@ impl StreamTrace {
     }
 }
 
-/// Measures it.
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let target = Target::in_memory(&trial(Level::Raid0, MEMBERS, CHUNK), MEMBER, 0, screen)?;
     let on = format!("{}, {MEMBER}", target.describe());
@@ -68,7 +67,7 @@ pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<
     Ok(rows)
 }
 
-/// One size, merged and not merged in turn.
+/// Measures requests of one size, merged and not merged in turn.
 fn size(
     scenario: &str,
     target: &Target,
@@ -215,7 +214,7 @@ mod tests {
             range: Range::new(Sector(offset.0 + start), Sectors(length)),
             parts: 1,
         };
-        // The first stream goes on and then back by a sector; the third begins half a chunk before its part.
+        // The first stream continues, and then goes back by a sector; the third begins half a chunk before its part.
         let log = [read(0, 8), read(2 * own - CHUNK.0 / 2, 16), read(8, 8), read(15, 8), read(2 * own, 8)];
         let found = by_stream(1, &log, offset, share);
         let counts: Vec<_> = found.iter().map(|trace| (trace.ios, trace.bytes, trace.descending)).collect();

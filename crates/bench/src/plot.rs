@@ -2,8 +2,9 @@
 //! Owns: the SVG: ratios with their intervals, latencies, whatever else was measured. Not here: figures (`table`).
 //! Invariant: every row is shown with its work and its number. The text is well-formed XML for any member names, and
 //! refers to nothing outside of itself.
-//! No crate for SVG: four shapes are written here, and most of the file decides where they go. `svg` would save the
-//! shapes and not the escaping (characters that XML forbids); `plotters` needs 50 crates and has no such chart.
+//! No crate for SVG: the file writes four shapes, and most of its code decides where they go. `svg` would save the code
+//! of the shapes but not of the escaping (characters that XML forbids); `plotters` needs 50 crates and has no such
+//! chart.
 //!
 //! ```text
 //!   raid6-read
@@ -24,7 +25,7 @@ const LINE: f64 = 19.0;
 const LABEL_LINE: f64 = 15.0;
 /// The gap between two works.
 const GAP: f64 = 9.0;
-/// The width of a character of the small font; longer labels are broken into lines.
+/// The most characters of a label in one line; longer labels are broken into lines.
 const LABEL_CHARS: usize = 72;
 
 /// Shapes and colours for a light background. Some renderers do not support CSS variables.
@@ -293,7 +294,7 @@ fn lines(work: &str) -> Vec<String> {
     lines
 }
 
-/// As XML takes it: names of members are what an operator has called them.
+/// The text escaped for XML: an operator may have given members any names.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {

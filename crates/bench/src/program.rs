@@ -24,11 +24,11 @@ pub(crate) enum Verb {
 pub(crate) struct MemberIo {
     /// Which member, in the order of the array's plan.
     pub member: u16,
-    /// What.
+    /// The kind of I/O.
     pub verb: Verb,
-    /// Where, on the device.
+    /// The first sector, on the device.
     pub at: Sector,
-    /// How much.
+    /// The length.
     pub length: Sectors,
 }
 
@@ -57,7 +57,8 @@ pub(crate) struct Program {
     pub kernel: Option<RowKernel>,
 }
 
-/// The I/Os of one request: each list may be in flight at once; the second list starts after the first.
+/// The I/Os of one request. All I/Os of a list may be in flight at once; the second list starts after the first has
+/// ended.
 pub(crate) struct Steps<'a> {
     /// Reads.
     pub reads: &'a [MemberIo],
@@ -85,7 +86,7 @@ impl Program {
         self.write_bytes_max = self.write_bytes_max.max(write);
     }
 
-    /// How many requests it has.
+    /// How many requests the program has.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -98,13 +99,13 @@ impl Program {
         Steps { reads, writes }
     }
 
-    /// The most I/Os that a request has under way at once.
+    /// The most I/Os that a request has in flight at once.
     pub(crate) fn width_max(&self) -> usize {
         self.width_max
     }
 
-    /// The bytes of the requests that are one read and nothing else: of the first such request if they differ; 0 if
-    /// there are none.
+    /// The length of the requests that are a single read, in bytes: that of the first one if they differ; 0 if there
+    /// are none.
     pub(crate) fn alone_bytes(&self) -> usize {
         self.alone_bytes
     }
@@ -133,8 +134,8 @@ pub(crate) struct Room {
     pub length: Sectors,
 }
 
-/// The same requests as those of an array, but each to one member, in turn: the same number, size and pattern. If the
-/// pattern is sequential, job `job` of all shards' jobs has its own part of each member's data area.
+/// As many requests as those of an array, of the same size and pattern, but each to a single member, in turn. If the
+/// pattern is sequential, each job has its own part of each member's data area; `job` counts the jobs of all shards.
 pub(crate) fn ideal(work: &Work, job: u64, list: &[Request], rooms: &[Room]) -> Program {
     let (jobs, members) = (work.jobs_in_all(), rooms.len() as u64);
     let mut random = Random::new(!job);

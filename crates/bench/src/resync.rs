@@ -25,7 +25,6 @@ const MEMBERS: [&str; 2] = ["null:256M,bandwidth=500M", "mem:64M"];
 const BLOCK: Sectors = Sectors(2048);
 const DEPTH: u64 = 4;
 
-/// Measures it.
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     screen.print(&format!("== {scenario}\n\n"));
@@ -66,7 +65,7 @@ fn row(scenario: &str, what: &str, rounds: &[Round]) -> Row {
     .with_ratio(Some(Interval::of(&all(|round| round.pass / round.raw))))
 }
 
-/// A start of the dirty array, and the same bytes of its first member.
+/// Measures a start of the dirty array with its resync, and plain reads of the same bytes of its first member.
 fn round(target: &Target) -> Result<Round, MeasureError> {
     let mut options = uraid_arrays::options_for(target.plan.layout.slots());
     let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(LARGE_BLOCK_BYTES as u64)).expect("some MiB");

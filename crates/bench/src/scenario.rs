@@ -94,7 +94,7 @@ struct Setup {
     /// Whether the time of each request is not taken: reading the clock would cost as much as the request itself.
     gtod_reduce: bool,
     works: Vec<Step>,
-    /// Works that are measured by one shard and by two, in turn.
+    /// Works that are measured on one shard and on two, in turn.
     shards: Vec<Work>,
 }
 
@@ -181,7 +181,7 @@ fn raid6_read() -> Vec<Setup> {
         Setup::new(&trial, "mem:64M", on_memory),
         Setup::new(&trial, "mem:64M,request=1500ns", vec![still(&small)]),
         Setup { shards: vec![small], ..Setup::new(&trial, "null:1T", vec![drained(&deep)]) },
-        // If members answered at once, their requests would end before a drain begins; these take time.
+        // These members take time. If they answered at once, all requests would end before a drain begins.
         Setup::new(&trial, "null:1T,request=20us", vec![drained(&deep)]),
     ]
 }
@@ -222,8 +222,8 @@ fn full_stripe() -> Vec<Setup> {
 
 fn small_write() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
-    // At depth 1 half of two shards' writes travel to their row's owner and back, those of one shard do not. Without
-    // busy-polling, both shards sleep meanwhile.
+    // At depth 1 with two shards, half of the writes travel to their row's owner and back; with one shard none does.
+    // Without busy-polling, both shards sleep meanwhile.
     let alone = Work { depth: 1, ..work.clone() };
     let asleep = vec![still(&Work { shards: 2, spin: Duration::ZERO, ..alone.clone() })];
     let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
@@ -245,8 +245,8 @@ fn alignment() -> Vec<Setup> {
     vec![Setup::new(&trial, "mem:64M", [aligned, misaligned].iter().map(still).collect())]
 }
 
-/// Null members: whose requests complete in the call, and whose requests are in flight for a while. Neither reads a
-/// clock.
+/// Null members. The requests of the first complete within the call, those of the second are in flight for a while.
+/// Neither reads a clock.
 const WITHOUT_CLOCK: [&str; 2] = ["null:1T", "null:1T,completion=deferred"];
 
 fn random_read() -> Vec<Setup> {
@@ -276,8 +276,8 @@ fn random_write() -> Vec<Setup> {
     WITHOUT_CLOCK.into_iter().flat_map(on).collect()
 }
 
-/// The times of drains, beside the times until the requests in flight were answered, as rows and as a line of the
-/// table.
+/// The times of drains and the times until the requests in flight were answered: returned as rows, and shown as a line
+/// of the table.
 pub(crate) fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], screen: &dyn Screen) -> Vec<Row> {
     if drains.is_empty() {
         return Vec::new();
@@ -286,7 +286,8 @@ pub(crate) fn drain_rows(scenario: &str, what: &str, drains: &[DrainTime], scree
     let took: Vec<f64> = drains.iter().map(|drain| nanos(drain.took)).collect();
     let in_flight: Vec<f64> = drains.iter().map(|drain| f64::from(drain.in_flight)).collect();
     let in_flight = median(&in_flight);
-    // If members answer at once, almost nothing is in flight when a drain begins: the time is that of turns.
+    // If members answer at once, almost nothing is in flight when a drain begins, and its time is that of turns of the
+    // executor.
     let is_met = in_flight * 2.0 > f64::from(drains[0].clients);
     let answered = drains.iter().map(|drain| drain.answered.filter(|_| is_met).map(nanos));
     let answered: Option<Vec<f64>> = answered.collect();

@@ -12,7 +12,7 @@ use crate::work::Work;
 use crate::{BenchError, Run, measure_error};
 use std::fmt::Write;
 
-/// A figure of one round, by the clients of all shards.
+/// A figure of one round. The second parameter is the number of clients of all shards.
 type Figure = fn(&[Sample; 3], f64) -> f64;
 
 /// What is compared: its name, its unit, how it is taken.
@@ -25,7 +25,7 @@ const FIGURES: [(&str, &str, Figure); 4] = [
     }),
 ];
 
-/// Measures `work` by one shard and by two.
+/// Measures `work` on one shard and on two.
 pub(crate) fn run(
     scenario: &str,
     target: &Target,
@@ -86,7 +86,7 @@ mod tests {
     fn two_shards_are_compared_with_one_of_the_same_round() {
         let sample = |rate, cpu_ns| Sample { requests: 1, rate, cpu_ns };
         let round = |rate, cpu_ns| [sample(rate, cpu_ns), sample(1e9, 40.0), sample(1e9, 1.0)];
-        // A machine that is ten times as slow in the second round.
+        // The machine is ten times as slow in the second round.
         let (one, two) = ([round(1e6, 100.0), round(1e5, 100.0)], [round(1.9e6, 103.0), round(1.9e5, 103.0)]);
         let rows = compared("s", "w", [32.0, 64.0], [&one, &two]);
         let near = |found: Option<f64>, expected: f64| found.is_some_and(|found| (found / expected - 1.0).abs() < 1e-9);

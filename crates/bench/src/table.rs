@@ -38,15 +38,15 @@ impl Latency {
 pub struct Row {
     /// Which scenario, or `own` for a work of the command line.
     pub(crate) scenario: String,
-    /// What was done to what.
+    /// The work, and the array.
     pub(crate) work: String,
     /// The array's figure: the median of the rounds.
     pub(crate) array: f64,
     /// The raw figure: the median of the rounds. `None` if there is nothing to compare with.
     pub(crate) raw: Option<f64>,
-    /// What the raw figure is of: `replay`, `ideal`, or a word of the scenario.
+    /// The source of the raw figure: `replay`, `ideal`, or a word of the scenario.
     pub(crate) against: &'static str,
-    /// Of `array` and `raw`.
+    /// The unit of `array` and `raw`.
     pub(crate) unit: &'static str,
     /// The median of the rounds' ratios.
     pub(crate) ratio: Option<f64>,
@@ -54,8 +54,8 @@ pub struct Row {
     pub(crate) ratio_low: Option<f64>,
     /// Its interval's upper end.
     pub(crate) ratio_high: Option<f64>,
-    /// The median of the rounds' ratios of requests per second of processor time: the `ratio` if only the shards' own
-    /// work took time, and no other process used the processors.
+    /// The median of the rounds' ratios of requests per second of processor time. `ratio` would have this value if only
+    /// the shards' own work took time and no other process used the processors.
     pub(crate) cpu_ratio: Option<f64>,
     /// Its interval's lower end.
     pub(crate) cpu_ratio_low: Option<f64>,
@@ -77,16 +77,16 @@ pub struct Row {
     pub(crate) requests: Option<u64>,
     /// What the engine has counted meanwhile.
     pub(crate) counted: Option<Counted>,
-    /// Of a drain: how many requests were in flight when it began, the median.
+    /// For drains: how many requests were in flight at the beginning, the median.
     pub(crate) in_flight: Option<f64>,
     /// The member I/Os of the array's streams.
     pub(crate) member_ios: Option<Vec<StreamTrace>>,
-    /// Of a kernel: whether it is the one that arrays use.
+    /// For kernels: whether arrays use this one.
     pub(crate) is_chosen: Option<bool>,
 }
 
 impl Row {
-    /// A figure alone.
+    /// A figure without a raw figure.
     pub(crate) fn bare(scenario: &str, work: &str, array: f64, unit: &'static str) -> Row {
         Row {
             scenario: scenario.to_owned(),
@@ -136,7 +136,8 @@ impl Row {
         }
     }
 
-    /// The array of a case compared with a raw side, of the same case or of one that was measured in turn with it.
+    /// The array of a case compared with a raw side. The raw side is of the same case, or of one measured in turn with
+    /// it.
     pub(crate) fn beside(
         scenario: &str,
         work: &Work,

@@ -2,7 +2,7 @@
 //! Owns: [`Target`], planning trial arrays, filling their members. Not here: the content of a superblock
 //! (`uraid_format`), which members make up an array (`uraid_engine::assemble`), whether what the members hold may be
 //! lost: the caller's.
-//! Invariant: [`Target::fill`] writes into the data of the members only, and nothing else here writes at all.
+//! Invariant: [`Target::fill`] writes only into the data areas of the members; nothing else here writes.
 
 use crate::screen::Screen;
 use crate::work::Random;
@@ -29,14 +29,14 @@ pub enum TrialError {
     /// A name that is too long.
     #[error(transparent)]
     Name(#[from] NameTooLong),
-    /// Filling them would need more memory than the system has.
+    /// Filling the members would need more memory than the system has.
     #[error(
         "the members are filled with {} of memory, expected at most the {} that are available; give smaller ones, or \
          null:SIZE, which holds nothing",
         sizes::binary(*.found), sizes::binary(*.expected)
     )]
     TooMuchMemory {
-        /// What is to be filled.
+        /// The size to fill.
         found: Sectors,
         /// What the system has.
         expected: Sectors,
@@ -73,7 +73,7 @@ pub struct Target {
     pub plan: StartPlan,
     /// The members, in the order of the plan.
     pub members: Vec<Claimed>,
-    /// It is gone after the run.
+    /// Whether the array is gone after the run.
     pub is_trial: bool,
 }
 
@@ -101,8 +101,8 @@ impl Target {
         Ok(target)
     }
 
-    /// A trial array that needs no disk, filled. All its members are like `member`: `mem:64M`, `null:1T`. The first
-    /// `missing` slots have none.
+    /// A filled trial array that needs no disk. All its members are like `member`: `mem:64M`, `null:1T`. The first
+    /// `missing` slots have no member.
     pub fn in_memory(trial: &Trial, member: &str, missing: u16, screen: &dyn Screen) -> Result<Target, TrialError> {
         let open = |slot| (slot >= missing).then(|| Claimed::open(member, Access::ReadWrite)).transpose();
         let members = (0..trial.raid_devices).map(open).collect::<Result<Vec<_>, _>>()?;
@@ -111,7 +111,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Unwritten memory and files return zeroes without reading: fill them. Block devices stay as they are.
+    /// Fills memory and files, because unwritten ones return zeroes without reading. Block devices stay as they are.
     pub fn fill(&self, screen: &dyn Screen) -> Result<(), TrialError> {
         let is_wanted = |member: &Claimed| match member.medium() {
             Medium::File | Medium::Memory => true,
@@ -137,7 +137,7 @@ impl Target {
                 done += length;
                 line.show(done, total);
             }
-            // Otherwise the system would write it back during the measurement.
+            // Otherwise the system would write the data back during the measurement.
             member.sync().map_err(failed)?;
         }
         drop(line);
@@ -161,7 +161,7 @@ impl Target {
     }
 }
 
-/// Memory is allocated page by page while it is filled: too late for an error.
+/// Checks that there is enough memory. The system allocates pages only while they are filled, too late for an error.
 fn check_memory(found: Sectors, available: Option<Sectors>) -> Result<(), TrialError> {
     match available {
         Some(expected) if found > expected => Err(TrialError::TooMuchMemory { found, expected }),
@@ -190,7 +190,7 @@ fn options(trial: &Trial) -> Result<CreateOptions, NameTooLong> {
         set_uuid: *uuid::Uuid::new_v4().as_bytes(),
         set_name: SetName::new("", "trial")?,
         now_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        // Its redundancy is not read, so it need not be consistent.
+        // The redundancy is not read, so it need not be consistent.
         assume_clean: true,
         force: true,
     })

@@ -1,7 +1,7 @@
 //! An array's member I/Os for a request: the engine itself runs over members that only record.
 //! Owns: [`on_tracers`], [`Tracer`], its world and members. Not here: the resulting list (`program`).
-//! Invariant: no device is accessed. The array is the one of the plan, healthy or degraded, and has one request at a
-//! time.
+//! Invariant: no device is accessed. The array is that of the plan, healthy or degraded, and has at most one request in
+//! flight.
 
 use crate::on_shards::NEVER;
 use crate::program::{MemberIo, Program, RowKernel, Verb};
@@ -150,19 +150,20 @@ impl Tracer {
             (member.superblock.data_offset, slot)
         });
         let places = places.collect();
-        // Ignore the array's state: there is no data to protect, and a resync would only be recorded.
+        // Ignore the array's state: there is no data to protect, and a resync would only add its own I/Os to the
+        // record.
         let plan = StartPlan { is_dirty: false, read_only: None, ..plan.clone() };
         let array = Array::new(TraceWorld(shard.clone()), &plan, members, config);
         Tracer { array, arena: shard.arena(CLIENT_ARENA).clone(), log, members: places }
     }
 
-    /// The member I/Os of each request of `list`, each alone in the array.
+    /// The member I/Os of each request of `list`; the array has one request at a time.
     pub(crate) async fn program(&self, list: &[Request], block: Sectors) -> Result<Program, IoError> {
         let bytes = block.len_bytes();
         let mut buffer = self.arena.take(bytes).expect("the arena was made for it");
         let data = self.arena.take_zeroed(bytes).expect("the arena was made for it").freeze();
         if list.iter().any(|request| request.is_write) {
-            // The first write marks the array dirty: those superblock writes do not belong to the request.
+            // The first write marks the array dirty; those superblock writes do not belong to the request.
             self.array.write(list[0].at, data.clone(), Fua::No).await?;
         }
         let mut program = Program::default();
@@ -191,14 +192,14 @@ impl Tracer {
 
     /// The member requests of one discard.
     pub(crate) async fn discard(&self, range: Range) -> Result<Vec<MemberIo>, IoError> {
-        // The first one marks the array dirty.
+        // The first discard marks the array dirty.
         self.array.discard(Range::new(range.start, Sectors(1))).await?;
         self.log.borrow_mut().clear();
         self.array.discard(range).await?;
         Ok(self.log.take())
     }
 
-    /// Tells writes of parity from those of data, by where they are.
+    /// Tells writes of parity from those of data by their places.
     fn mark_parity(&self, ios: &mut [MemberIo]) {
         let Layout::Parity(layout) = self.array.layout() else { return };
         for io in ios.iter_mut().filter(|io| io.verb == Verb::Write) {

@@ -8,7 +8,7 @@ use uraid_arrays::SPIN;
 use uraid_block::sizes::{chunk, counted};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
-/// The most requests of all jobs of a shard in a list before it repeats.
+/// The most requests in the lists of a shard, all its jobs together; a list then repeats.
 const LIST_MAX: u64 = 1 << 18;
 /// The most bytes of one list's requests: their member I/Os are computed before the run.
 const LIST_BYTES_MAX: u64 = 4 << 30;
@@ -55,7 +55,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it changes what is there.
+    /// Whether the pattern writes.
     pub fn writes(self) -> bool {
         match self {
             Pattern::Read | Pattern::Randread => false,
@@ -218,7 +218,7 @@ impl Work {
         Ok(())
     }
 
-    /// Checks that it lies in an array of this size; gives how much of it each job has.
+    /// Checks that the work lies in an array of this size. Returns how much of the array each job has.
     pub fn share(&self, array: Sectors) -> Result<Sectors, WorkError> {
         let size = self.size.unwrap_or_else(|| Sectors(array.0.saturating_sub(self.offset.0)));
         if self.offset.0.checked_add(size.0).is_none_or(|end| end > array.0) {
@@ -238,14 +238,14 @@ impl Work {
         u64::from(self.jobs) * u64::from(self.shards)
     }
 
-    /// The requests of job `job` of all shards' jobs, to be repeated. `share` is the result of [`Work::share`]. Random
-    /// requests are anywhere in the region, sequential ones in the job's own part.
+    /// The list of requests of a job, which the job repeats; `job` counts the jobs of all shards. `share` is the result
+    /// of [`Work::share`]. Random requests are anywhere in the region, sequential ones in the job's own part.
     pub fn requests(&self, job: u64, share: Sectors) -> Vec<Request> {
         let blocks = share.0 / self.block.0;
         let jobs = self.jobs_in_all();
         let per_shard = (LIST_BYTES_MAX / self.block.bytes()).min(LIST_MAX);
         let enough = (per_shard / u64::from(self.jobs)).max(LIST_MIN);
-        // A sequential list ends with the part at the latest; a random one need not contain each block often.
+        // A sequential list is at most as long as the job's part; a random one need not contain each block many times.
         let count = if self.pattern.is_random() { enough.min(PASSES * blocks) } else { enough.min(blocks) };
         let reads = u64::from(self.pattern.reads_percent(self.mix_reads));
         let mut random = Random::new(job);
@@ -260,7 +260,7 @@ impl Work {
         list.collect()
     }
 
-    /// `randread 4K, 1 job x depth 32, 1 shard`, and where it begins unless that is the beginning: `, from 64K on`.
+    /// `randread 4K, 1 job x depth 32, 1 shard`, and `, from 64K on` if the work does not begin at the array's start.
     pub fn describe(&self) -> String {
         let spin = if self.spin == SPIN { String::new() } else { format!(", spin {:?}", self.spin) };
         let from = match self.offset {

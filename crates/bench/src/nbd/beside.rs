@@ -1,6 +1,7 @@
 //! `uraid bench nbd --beside CLIENTS URI`: measures a client alone and beside harmful clients, in turn.
 //! Owns: [`Others`], what each kind of them does, the rounds, the table. Not here: the measured client (`nbd`).
-//! Invariant: each round has both, in alternating order. The others are all connected before the client is measured.
+//! Invariant: each round measures the client both alone and beside the others, in alternating order. All others are
+//! connected before the client is measured.
 
 use super::connection::{Connection, LoadError, Stream, take_export};
 use super::uri::Address;
@@ -64,9 +65,9 @@ impl Others {
 
 /// One harmful client.
 enum Client {
-    /// Nothing is done with it.
+    /// A client that only keeps its connection open.
     Silent { _stream: Stream },
-    /// Requests are under way.
+    /// A client with requests in flight.
     Busy(Connection<()>),
 }
 
@@ -83,7 +84,7 @@ impl Client {
             Others::Zeroers => Ok(Client::Busy(Connection::open(address, DEPTH)?)),
             Others::HalfOpen => {
                 let mut stream = Stream::connect(&address.endpoint).map_err(super::connection::failed("connecting"))?;
-                // If the server has cut it already, that is not a failure.
+                // The server may have closed the connection already, which is not a failure.
                 let _ = stream.write(&client_flags(HandshakeFlags::FIXED_NEWSTYLE));
                 Ok(Client::Silent { _stream: stream })
             }
@@ -145,7 +146,7 @@ fn crowd(kind: Others, address: &Address, to_main: &Sender<Result<(), LoadError>
     let mut clients = match (0..kind.count()).map(|_| connect()).collect::<Result<Vec<_>, _>>() {
         Ok(clients) => clients,
         Err(error) => {
-            // The main thread waits for it.
+            // The main thread waits for this message.
             let _ = to_main.send(Err(error));
             return;
         }
@@ -219,7 +220,8 @@ impl Server {
         let crowd = Crowd::gather(kind, address);
         let uri = self.uri.clone();
         let failed = |source| NbdError::Others { kind: kind.describe(), uri, source };
-        // The measured client works while they connect: if it were idle, it would be the first to be closed for them.
+        // The measured client works while the others connect: if it were idle, the server would close it first for
+        // them.
         let sample = self.measure_after(work, run, || crowd.wait().map_err(failed));
         crowd.leave();
         sample

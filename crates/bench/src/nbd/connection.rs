@@ -21,7 +21,7 @@ use uraid_nbd::{
 
 /// Bytes that one receive call asks for.
 const RECEIVE_BYTES: usize = 1 << 20;
-/// Request bytes in flight on a unix socket at most, large enough that the server sees all writes at once.
+/// The most request bytes in flight on a unix socket: enough that the server sees all writes at once.
 const SEND_BYTES: usize = 4 << 20;
 /// The largest payload of an option reply that is read: names and texts are shorter.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
@@ -31,7 +31,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Why a connection could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The socket.
+    /// The socket failed.
     #[error("{action}")]
     Io {
         /// What was done.
@@ -149,7 +149,7 @@ struct Open<T> {
     note: T,
 }
 
-/// A connection in its transmission phase. `T` is what its user notes with each request.
+/// A connection in its transmission phase. The caller attaches a note of type `T` to each request.
 pub(super) struct Connection<T> {
     stream: Stream,
     /// Size and abilities of the export.
@@ -187,7 +187,7 @@ impl<T: Copy> Connection<T> {
         })
     }
 
-    /// The server's process, where it is known.
+    /// The server's process, if the system tells it.
     pub(super) fn peer(&self) -> Option<Peer> {
         match &self.stream {
             Stream::Unix(stream) => Peer::of(stream),
@@ -195,7 +195,7 @@ impl<T: Copy> Connection<T> {
         }
     }
 
-    /// How many more requests may be put.
+    /// How many more requests may be queued.
     pub(super) fn room(&self) -> usize {
         self.free.len()
     }
@@ -233,17 +233,17 @@ impl<T: Copy> Connection<T> {
         Ok(self.receive(ended)? || has_sent)
     }
 
-    /// Whether the server keeps the connection; takes no reply.
+    /// Fails if the server has closed the connection. Takes no reply.
     pub(super) fn check(&self) -> Result<(), LoadError> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.stream.descriptor(), PollFlags::empty())];
         match poll(&mut descriptors, Some(&rustix::event::Timespec::default())) {
-            // Hung up: that is always reported.
+            // The server has hung up: `poll` always reports that.
             Ok(1..) => Err(failed("the connection")(ErrorKind::ConnectionAborted.into())),
             Ok(0) | Err(_) => Ok(()),
         }
     }
 
-    /// Sends and receives what is possible, and waits if neither was; returns the requests that ended.
+    /// Sends and receives what is possible, and waits if neither was. Calls `ended` for each request that ended.
     pub(super) fn turn(&mut self, ended: &mut impl FnMut(T)) -> Result<(), LoadError> {
         if !self.turn_now(ended)? {
             let mut wanted = PollFlags::IN;
@@ -268,7 +268,7 @@ impl<T: Copy> Connection<T> {
             offset: 0,
             length: 0,
         };
-        // The server may be gone; the figures are already known.
+        // The server may be gone, but the figures are already known.
         let _ = self.stream.write(&bye.encode());
     }
 

@@ -20,8 +20,8 @@ impl Peer {
         peer.time().map(|_| peer)
     }
 
-    /// The processor time of its threads, user and system. Threads that have ended are not included; servers keep
-    /// theirs as long as a connection lasts.
+    /// The processor time of its threads, user and system. Threads that have ended are not included; a server's threads
+    /// last as long as the connection.
     pub(super) fn time(self) -> Option<Duration> {
         let mut nanos = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
@@ -43,7 +43,7 @@ mod tests {
         let peer = Peer::of(&one).expect("the system tells");
         assert_eq!(peer.pid, std::process::id() as i32);
         let before = peer.time().expect("it runs");
-        // The system adds a thread's time when it leaves the processor.
+        // The system adds a thread's time when the thread leaves the processor.
         while peer.time().expect("it runs") == before {
             std::thread::yield_now();
         }

@@ -15,7 +15,7 @@ pub(super) enum Endpoint {
 /// The parts of an NBD URI.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Address {
-    /// Where.
+    /// Where the server listens.
     pub endpoint: Endpoint,
     /// Which export; empty: the default one.
     pub export: String,
