@@ -1,8 +1,8 @@
 //! Asks the system about a path that may not answer because its file server or drive hangs.
-//! Owns: the waiting thread, the message on stderr, the time limit, and the list of paths that never answered: the
-//! kernel does not end a process while one of its threads waits for a file server. Not here: the questions.
-//! Invariant: the main thread waits only for a channel, so a signal ends it as before. A path that timed out is not
-//! asked about again, because each question would occupy one more thread.
+//! Owns: the waiting thread, the message on stderr, the time limit, and the list of paths that never answered (the
+//! kernel does not end a process while one of its threads waits for a file server). Not here: the questions.
+//! Invariant: the main thread waits only for a channel, so a signal still ends the process. A path that timed out is
+//! not asked about again, because each question would occupy one more thread.
 
 use crate::warn;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const NAMED_AFTER: Duration = Duration::from_secs(2);
 /// The time limit for a path if no option sets one: the default of --member-timeout.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
-/// Enough to read a superblock: superblocks and bad-block lists are on the heap.
+/// The stack of the waiting thread. It is enough to read a superblock: superblocks and bad-block lists are on the heap.
 const STACK_BYTES: usize = 512 << 10;
 
 /// The paths that timed out, each with the thread that still waits for it.
@@ -30,7 +30,7 @@ pub(crate) struct NoAnswer {
     pub after: Duration,
 }
 
-/// Asks `question`, which looks at `path`, on a thread of its own, and waits for at most `time_max`; `None`: without a
+/// Runs `question`, which accesses `path`, on a separate thread, and waits for at most `time_max`; `None`: without a
 /// limit.
 pub(crate) fn ask<T: Send + 'static>(
     path: &str,
@@ -40,7 +40,7 @@ pub(crate) fn ask<T: Send + 'static>(
     ask_advising(path, time_max, "", question)
 }
 
-/// The same; the line on stderr ends with `advice`.
+/// As [`ask`]; the line on stderr ends with `advice`.
 pub(crate) fn ask_advising<T: Send + 'static>(
     path: &str,
     time_max: Option<Duration>,

@@ -1,7 +1,6 @@
 //! `uraid bench`: measures an array beside its own members, in the same run.
-//! Owns: the way from the command line to the figures and back, the file of `--plot`, refusals before anything is
-//! touched. Not here: what is measured, and how (`uraid_bench`). Invariant: nothing is printed but what was measured in
-//! this run.
+//! Owns: from the command line to the figures, the file of `--plot`, refusals before anything is touched. Not here:
+//! what is measured, and how (`uraid_bench`). Invariant: only figures that were measured in this run are printed.
 
 mod screen;
 mod serve;
@@ -151,7 +150,7 @@ fn own(args: &BenchArgs, run: &Run, screen: &Terminal) -> Result<Vec<Row>, Bench
     let on = target.describe();
     let case = Case { drain_every: args.drain_every, ..Case::new(&target, &on, work, run) };
     let outcome = uraid_bench::measured(&case, "own", &on, screen);
-    // Also after a failure: the members must not look like an array.
+    // Wipe the trial's superblocks even after a failure: the members must not look like an array.
     target::leave(&target)?;
     Ok(outcome?)
 }

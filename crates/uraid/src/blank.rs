@@ -1,7 +1,8 @@
 //! Whether an array shows no data, so that a new file system may be suggested.
 //! Owns: which parts are read, and the rule: both ends of the array are zeroes. Not here: what follows from it
-//! (`report::hints`), which format a mark is of (`uraid_format::signature`).
-//! Invariant: an array is blank only if every byte looked at was read as it is stored. Nothing is changed.
+//! (`report::hints`), the formats of marks (`uraid_format::signature`).
+//! Invariant: an array is blank only if all these bytes were read from where they are stored, not computed. Nothing is
+//! changed.
 //!
 //! File systems, partition tables, volume managers and swap space have a mark within the first 64 KiB or so, or near the
 //! end. Any byte that is not zero counts, so that no format must be known.
@@ -23,13 +24,15 @@ use uraid_layout::CopyChoice;
 const END: Sectors = Sectors(1 << 11);
 /// The size of one read.
 const READ_BYTES_MAX: u64 = 64 << 10;
-/// The time limit for a member before its array is served: it answered a moment ago, when its superblock was read.
+/// The time limit for a member before its array is served. It is short: the member has just answered a read of its
+/// superblock.
 const START_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Where both ends of the array are: bytes of the members, by their index in the plan.
 type Places = BTreeMap<usize, Vec<Range<u64>>>;
 
-/// `None`: the level has no stripes that a file system could align to, or a part may have to be computed.
+/// Where both ends are; `None` if the level has no stripes that a file system could align to, or if a part may have to
+/// be computed.
 fn places(plan: &StartPlan) -> Option<Places> {
     let layout = &plan.layout;
     if layout.stripe().is_zero() {
@@ -63,7 +66,7 @@ fn places(plan: &StartPlan) -> Option<Places> {
     Some(places)
 }
 
-/// Whether all these bytes are zeroes; not if one cannot be read.
+/// Whether all these bytes are zeroes. False if one of them cannot be read.
 fn are_zeroes<E>(places: &[Range<u64>], read: impl Fn(u64, &mut [u8]) -> Result<(), E>) -> bool {
     places.iter().all(|place| {
         let mut at = place.start;
@@ -92,8 +95,8 @@ pub(crate) fn is_blank(plan: &StartPlan, names: &[String], time_max: Option<Dura
     })
 }
 
-/// The arrays of a stack that are blank before they are served. Arrays of arrays are not looked at, and their members
-/// carry superblocks.
+/// The arrays of a stack that are blank before they are served. Arrays of arrays are not checked, and their members are
+/// not blank, because they carry superblocks.
 pub(crate) fn of_stack(stack: &Stack) -> Vec<ArrayIndex> {
     stack.tops().into_iter().filter(|&index| is_blank_now(stack, index)).collect()
 }

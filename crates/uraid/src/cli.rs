@@ -1,6 +1,6 @@
 //! What a person can type.
 //! Owns: the subcommands; their options and help texts are in the files beside this one. Not here: what they do.
-//! Invariant: an option that mdadm has too is spelled, and means, the same.
+//! Invariant: an option that mdadm also has is spelled the same and means the same.
 //! Spec: mdadm(8); docs/md/behaviour.md#mdadms-command-line.
 
 mod arrays;
@@ -122,13 +122,14 @@ pub(crate) enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. One that is wrong ends it with exit code 2.
+    /// The command line of this process. Ends the process with exit code 2 if it is wrong.
     pub(crate) fn read() -> Cli {
         let first = std::env::args_os().nth(1);
         if let Some(text) = first.and_then(|word| mdadm::instead_of_mode(word.to_str()?)) {
             refuse(&text);
         }
-        // Check first for options that `kernels` and `nbd` do not take: clap would only ask for other missing options.
+        // Check first for options that `kernels` and `nbd` do not take: clap would only report other options as
+        // missing.
         let as_far_as_it_goes = Cli::command().ignore_errors(true).get_matches();
         if let Some(text) = not_taken(&as_far_as_it_goes) {
             usage_error(&text);

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The time limit for a status. A server without a free place first drops idle callers, one after the other.
+/// The time limit for a status. It leaves a full server time to drop idle callers, one after the other.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
-/// The same if all arrays are asked. A server waits at most two seconds for slow members and threads, and otherwise
-/// answers at once.
+/// The time limit for a status if all arrays are asked. A server waits at most two seconds for slow members and
+/// threads, and otherwise answers at once.
 const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The time limit for `fail`. Meanwhile the server writes the superblocks of the other members. If one of those hangs
@@ -57,7 +57,8 @@ pub(crate) enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// It is another user's: the system lets no other user connect, or the server closed the connection.
+    /// The socket belongs to another user: the system does not let this user connect, or the server closed the
+    /// connection.
     #[error(
         "{}: permission denied: it belongs to user {owner}: only that user and root may use it, this is user {own}",
         path.display()
@@ -80,7 +81,7 @@ pub(crate) enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// `fail` takes long.
+    /// The server has not answered `fail` in time.
     #[error(
         "no answer to fail from {}{} within {after:?}: the superblocks of the other members are not written yet, because \
          one of those may not answer either; the server goes on with it, and `uraid detail` shows what becomes of it",
@@ -91,7 +92,7 @@ pub(crate) enum ClientError {
         path: PathBuf,
         /// The process that listens there.
         pid: Option<u32>,
-        /// How long it was waited for.
+        /// How long this process waited.
         after: Duration,
     },
     /// The server was about to end when it was told to stop.
@@ -106,7 +107,7 @@ pub(crate) enum ClientError {
         /// The socket.
         path: PathBuf,
     },
-    /// The path of a member does not answer, and no server knows it as it is written.
+    /// The path of a member does not answer, and no server knows the path as it is written.
     #[error(transparent)]
     Silent(#[from] NoAnswer),
     /// The server refused the call.
@@ -226,7 +227,7 @@ impl Client {
     }
 }
 
-/// Bounded: a process that hangs accepts no connections once its queue is full.
+/// Connects within `time_max`: once the queue of a process that hangs is full, it takes no more connections.
 fn connect(path: &Path, time_max: Duration) -> Result<UnixStream, Errno> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(time_max))?;
@@ -294,7 +295,7 @@ pub(crate) fn find_within(
     match Client::connect(&directory.join(format!("{}.ctl", names::file_name(name)))) {
         Ok(client) => return Ok(client),
         Err(error @ ClientError::Foreign { .. }) => return Err(error),
-        // Nothing listens there, or `answers` says why it cannot be asked.
+        // Nothing listens there, or this array cannot be asked; `answers` reports why.
         Err(_) => {}
     }
     let has = |report: &Report, path: &str| report.members.iter().any(|member| member.is_called(path));
@@ -324,7 +325,7 @@ pub(crate) fn find_within(
 pub(crate) struct Running {
     /// By name.
     pub reports: Vec<Report>,
-    /// Some are left out, because this user may not ask them; that was reported on stderr.
+    /// Whether arrays are left out because this user may not ask them. This was reported on stderr.
     pub is_denied: bool,
 }
 
@@ -346,14 +347,14 @@ pub(crate) fn running() -> Result<Running, ClientError> {
     Ok(running)
 }
 
-/// Yields the answers of the running arrays as they arrive, each with its position by name. All are asked at the same
-/// time, so that one that hangs delays no other; it is reported on stderr. The errors are of those that this user may not
-/// ask.
+/// Yields the answers of the running arrays as they arrive, each with its position by name. All arrays are asked at the
+/// same time, so that a process that hangs delays no other; it is reported on stderr. An error stands for an array that
+/// this user may not ask.
 fn answers() -> Result<impl Iterator<Item = Result<(usize, Client, Report), ClientError>>, ClientError> {
     let (sender, receiver) = mpsc::channel();
     let asked = control_sockets()?.into_iter().enumerate().map(|(place, path)| {
         let sender = sender.clone();
-        // The caller may have all answers already, and has dropped the receiver.
+        // If sending fails, the caller had all the answers it wanted and has dropped the receiver.
         std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
     });
     asked.for_each(drop);
@@ -428,7 +429,7 @@ mod tests {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
         let client = Client::connect(&path).expect("the socket is listened on");
-        // It accepts, reads nothing and closes: the call fails at once or finds no answer.
+        // The server accepts, reads nothing and closes: the call fails at once or gets no answer.
         let server = std::thread::spawn(move || drop(listener.accept()));
         let outcome = client.stop(false, false);
         server.join().expect("it does not panic");

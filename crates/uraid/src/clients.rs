@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use uraid_export_nbd::News;
 use uraid_host::Peer;
 
-/// In each second the first lines of one kind are all written, up to this many; then only each tenfold count.
+/// In each second, all lines of one kind are written up to this many; after that only the 100th, the 1,000th and so on.
 const LINES_PER_SECOND_MAX: u64 = 10;
 
 /// Logs the client events of one shard.

@@ -19,7 +19,7 @@ use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
 /// Callers at once.
 pub(crate) const CALLERS_MAX: usize = 32;
-/// How many of them may wait for the end of a stop, which a member may hold up until another caller fails it.
+/// How many callers may wait for the end of a stop. A member may delay the stop until another caller fails the member.
 const STOPS_MAX: usize = CALLERS_MAX / 2;
 /// How often to check whether a caller that waits for the end of a stop has hung up.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ pub(crate) trait Controlled {
 /// One connection.
 struct Caller {
     stream: Stream,
-    /// Since when the server waits for the caller; `None` while the caller waits for the server.
+    /// When the server began to wait for the caller; `None` while the caller waits for the server.
     since: Cell<Option<Tick>>,
 }
 
@@ -57,7 +57,7 @@ struct Callers {
     local: Local,
     arena: Arena,
     places: RefCell<BTreeMap<u64, Rc<Caller>>>,
-    /// For those that wait for the end of a stop.
+    /// Permits for callers that wait for the end of a stop.
     stops: Rc<Semaphore>,
     is_stopping: Box<dyn Fn() -> bool>,
     changed: Notify,
@@ -111,7 +111,7 @@ fn may_call(peer: Peer) -> bool {
 }
 
 impl Callers {
-    /// Waits until there is a place: the caller that the server has waited for longest is dropped.
+    /// Waits until there is a place. If needed, drops the caller that the server has waited for longest.
     async fn make_room(&self) {
         while self.places.borrow().len() >= CALLERS_MAX {
             let oldest = |caller: &Rc<Caller>| caller.since.get().map(|since| (since, caller.clone()));
@@ -194,8 +194,8 @@ impl Callers {
         Ok(if has_stopped { Deadline::EndOfProcess } else { Deadline::ForCaller })
     }
 
-    /// Returns once a stop is under way and the caller has hung up: it needs no answer. A caller may hang up right
-    /// after it asked for the stop, which then still happens.
+    /// Returns once a stop is under way and the caller has hung up, so that it needs no answer. A caller may hang up
+    /// right after it has asked for the stop; the stop still happens.
     async fn abandons_stop(&self, caller: &Caller) {
         while !(self.is_stopping)() || !caller.stream.is_abandoned() {
             self.local.sleep(LOOK_PERIOD).await;
@@ -240,8 +240,8 @@ impl Callers {
         }
     }
 
-    /// At most a block of the control socket's own. There is one to receive and one to send for each caller; a caller
-    /// that has just left returns its blocks at once.
+    /// A buffer of at most one block of the control socket's own arena. The arena has one block to receive and one to
+    /// send for each caller; a caller that has just left returns its blocks at once.
     async fn take(&self, bytes: usize) -> ReadPieces {
         loop {
             match self.arena.take(bytes) {

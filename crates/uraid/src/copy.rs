@@ -54,16 +54,16 @@ pub(crate) enum CopyError {
     /// There is no array.
     #[error(transparent)]
     Open(#[from] ServeError),
-    /// There is no array of that geometry.
+    /// No array can have that geometry.
     #[error(transparent)]
     Assume(#[from] AssumeError),
-    /// There is no order to copy by.
+    /// No order was chosen.
     #[error(transparent)]
     Order(#[from] OrderError),
     /// The members are of several arrays.
     #[error("{arrays}: they carry no superblocks of an array of arrays: copy each by itself, without --array")]
     Several { arrays: String },
-    /// It did not start.
+    /// The array did not start.
     #[error(transparent)]
     Run(#[from] StackError),
     /// OUT may not be written.
@@ -90,7 +90,7 @@ pub(crate) enum CopyError {
     /// A signal interrupted the copy.
     #[error("interrupted: {copied} are copied{again}")]
     Interrupted { copied: String, again: &'static str },
-    /// It ran to the end, but sectors are missing.
+    /// The copy ran to its end, but sectors are missing.
     #[error("{sectors} sectors could not be read and are zeroes in the copy, {listed}; all others are copied")]
     Lost {
         sectors: u64,
@@ -120,12 +120,12 @@ struct Source {
     stack: Stack,
     /// Tells this copy from others, in one line.
     identity: String,
-    /// The arrays that its stretches are read from; adjacent, from sector 0 on.
+    /// The ranges of the source and the array that each is read from; adjacent, from sector 0 on.
     parts: Vec<(Range, ArrayIndex)>,
 }
 
 impl Source {
-    /// All of the last array, which all others are members of.
+    /// The source is all of the last array. All other arrays are members of it.
     fn of_one(stack: Stack, identity: String) -> Source {
         let last = stack.indexes().next_back().expect("a stack has an array");
         let all = Range::new(Sector(0), stack.array(last).plan.layout.array_size());
@@ -137,7 +137,7 @@ impl Source {
     }
 }
 
-/// The array of the superblocks: one, or one over all the others.
+/// The array that the superblocks describe: a single one, or one whose members are all the others.
 fn assemble(args: &CopyArgs) -> Result<Source, CopyError> {
     let options = AssembleOptions { force: args.force, run: args.run, read_only: true };
     let timeouts = Timeouts::begin();
@@ -214,7 +214,7 @@ struct Copy {
 }
 
 impl Copy {
-    /// Finds out what exists already; if it refuses, nothing of value has changed.
+    /// Checks what exists already at OUT and its map. If this fails, nothing of value has changed.
     fn prepare(args: &CopyArgs, source: Source) -> Result<Copy, CopyError> {
         let (size, identity) = (source.size(), &source.identity);
         let is_stream = output::is_stream(&args.out);
@@ -247,11 +247,11 @@ impl Copy {
         let began = Instant::now();
         let Copy { source: Source { stack, parts, .. }, output, map, save_to, out } = self;
         announce(&stack, &map, &out);
-        // Untried sectors first: a dying disk may fail before bad sectors have been retried.
+        // Untried sectors come first: a dying disk may fail while bad sectors are retried.
         let work: Vec<Range> = [State::Untried, State::Lost].into_iter().flat_map(|state| map.of(state)).collect();
         let done = map.count(State::Copied);
         let (writer, queue) = Writer::start(output, map, save_to.clone()).map_err(CopyError::Thread)?;
-        // Taken by the only shard. A mutex, because the closure must be shareable between threads.
+        // The only shard takes this. It is a mutex because the closure must be shareable between threads.
         let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
         let task = |arrays: Vec<Rc<HostArray>>, local: Local| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
@@ -298,7 +298,8 @@ fn identity(stack: &Stack) -> String {
     let size = plan.layout.array_size();
     let mut text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
     stack.arrays.iter().flat_map(|array| peculiarities(&array.plan)).for_each(|one| text.push_str(&one));
-    // Without redundancy, writes to the array are counted by its members only, and all members are always there.
+    // Without redundancy, the array's own event count does not change when clients write. So take what its members
+    // record: the event counts of member arrays, or the modification times of files. All members are there.
     let over: Vec<String> = match (plan.layout.level(), members) {
         (Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10, _) => return text,
         (Level::Linear | Level::Raid0, Members::Arrays(members)) => {
@@ -311,8 +312,8 @@ fn identity(stack: &Stack) -> String {
     format!("{text} over {}", over.join(", "))
 }
 
-/// What can make this array's bytes differ from those that its other members would give at the same event count:
-/// nothing, if all used members are current and none ran apart from the others.
+/// What can make this array's bytes differ from those that other members of it would give at the same event count.
+/// Empty if all used members are current and none ran apart from the others.
 fn peculiarities(plan: &StartPlan) -> Vec<String> {
     let listed: SlotSet = plan.template.roles.iter().filter_map(|role| role.slot()).collect();
     // Each of two halves that ran apart lists the other one as failed.

@@ -1,6 +1,6 @@
 //! `uraid create --array`: a new array whose members are arrays.
-//! Owns: the arrays as members: their sizes, the marks in them, the writes through them. Not here: what is checked and
-//! said for members of any kind (`create`), offsets, sizes, bytes (`uraid_format::create`).
+//! Owns: the arrays as members: their sizes, the marks in them, the writes through them. Not here: the checks and
+//! messages for members of any kind (`create`), offsets, sizes, bytes (`uraid_format::create`).
 //! Invariant: nothing is written before all is checked; each array is stopped again, as clean as it was.
 
 use crate::cli::CreateArgs;

@@ -3,8 +3,8 @@
 //! all times are UTC, so that two machines show one superblock alike.
 //! Invariant: any number gives a text.
 //! Spec: days from civil, H. Hinnant, "chrono-compatible low-level date algorithms". No crate for dates: `jiff` and
-//! `time` end with the year 9999, and a superblock's 40 bits of seconds with 36812; `chrono` would save the ten lines of
-//! `civil`, for four crates and a second case for what it cannot show.
+//! `time` end with the year 9999, and a superblock's 40 bits of seconds with 36812. `chrono` would save the ten lines
+//! of `civil`, but needs four crates and a second case for times that it cannot show.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
 //! `uraid detail`, `fail` and `stop`: asks a running array, or reads its members.
-//! Owns: whom to ask, in which form the answer is shown. Not here: reading members (`members`), the drawing
+//! Owns: which process is asked, in which form the answer is shown. Not here: reading members (`members`), the drawing
 //! (`drawing`), the report's words (`report`).
 //! Invariant: nothing is changed on the members of an array that does not run.
 
@@ -34,7 +34,7 @@ pub(crate) enum DetailError {
         /// With the members' names.
         reason: String,
     },
-    /// Arrays that could not be looked at, or are no arrays.
+    /// The arrays of `--array` could not be read or assembled.
     #[error(transparent)]
     Arrays(#[from] ServeError),
     /// `--test` of an array that does not run.
@@ -120,7 +120,7 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
     }
     let first = args.named.first().map(String::as_str);
     let are_several = args.named.len() > 1;
-    // Look at the path last: a member of a running array may hang.
+    // Access the path last: a member of a running array may hang.
     let exists = |name: &str| {
         let own = name.to_owned();
         asking::ask(name, time_max, move || member_name::exists(&own))

@@ -1,6 +1,6 @@
 //! `uraid detail --draw`: the first stripes of an array as a table of data, P, Q and copies.
-//! Owns: which rows are drawn, the table, its JSON. Not here: where anything lies, which is asked of `uraid_layout`
-//! cell by cell, so that the drawing is the map that reads and writes go by. Invariant: a cell has one content.
+//! Owns: which rows are drawn, the table, its JSON. Not here: where anything lies. `uraid_layout` is asked for each
+//! cell, so the drawing shows the map that reads and writes use. Invariant: a cell has one content.
 //!
 //! ```text
 //!   raid5, left-symmetric        Row  Sector    0    1    2  [3]      slot 3 is missing
@@ -28,14 +28,14 @@ const HEADING_MAX: usize = 12;
 /// One slot of the array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Column {
-    /// What is in it.
+    /// The member in the slot.
     pub member: Option<Held>,
 }
 
 /// The member in a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Held {
-    /// As it was given; `None` in the drawing of a described geometry.
+    /// The member's name as it was given; `None` in the drawing of a described geometry.
     pub name: Option<String>,
     /// Where its data begins, in sectors of the device.
     pub data_offset: Option<u64>,
@@ -52,20 +52,20 @@ enum Cell {
     Q,
 }
 
-/// The same stretch of every member.
+/// A row of the table: the same stretch of every member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Line {
     /// Its first sector on the members, from their data offset.
     sector: u64,
     sectors: u64,
-    /// By slot.
+    /// The cells by slot.
     cells: Vec<Cell>,
 }
 
 /// Lines that follow each other on the members.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Part {
-    /// What it is; empty where there is one part only.
+    /// The heading of the part; empty if there is only one part.
     title: String,
     lines: Vec<Line>,
     /// How many lines it has, drawn or not.
@@ -217,7 +217,8 @@ impl Drawing {
         cells.chain(slots).max().unwrap_or(0).max(2) + 2
     }
 
-    /// A table that is wider than a terminal is folded: all rows for the first members, then all for the next.
+    /// Writes a part. A table that is wider than a terminal is folded: all rows for the first members, then all rows
+    /// for the next ones.
     fn write_part(&self, out: &mut String, part: &Part, has_headings: bool) {
         let (margin, row_width, sector_width) = margin(part);
         let slots: Vec<usize> = (0..self.columns.len()).collect();
@@ -274,7 +275,7 @@ impl Drawing {
         self.write_members(out, has_headings);
     }
 
-    /// The members' names, where they do not stand above, and data offsets.
+    /// Writes the members' data offsets, and their names unless these stand above the columns.
     fn write_members(&self, out: &mut String, has_headings: bool) {
         let held: Vec<(usize, &Held)> = self
             .columns
@@ -339,7 +340,7 @@ impl Drawing {
     }
 }
 
-/// How wide the first two columns of a part are together, and each.
+/// The width of the first two columns of a part: together, and each.
 fn margin(part: &Part) -> (usize, usize, usize) {
     let digits = |number: u64| number.to_string().len();
     let last = part.lines.last();
@@ -348,7 +349,7 @@ fn margin(part: &Part) -> (usize, usize, usize) {
     (row + sector, row, sector)
 }
 
-/// After how many rows of a parity level the same slots hold the same; one for the others.
+/// The number of rows after which a parity level repeats the roles of the slots; 1 for other levels.
 fn rotation(layout: &Layout) -> u64 {
     let Layout::Parity(layout) = layout else { return 1 };
     let slots = |row| {
@@ -389,8 +390,9 @@ struct Area {
 }
 
 impl Area {
-    /// The first rows below each top. They are filled from the copies of every chunk whose first copy is in them. That
-    /// fills all their cells, because other copies lie in the row of the first one below their top, or further down.
+    /// The first rows below each top. They are filled with the copies of every chunk whose first copy is in the rows
+    /// below the first top. That fills all cells: a chunk's other copies are at least as far below their top as its
+    /// first copy is.
     fn parts(&self, layout: &Layout, rows: u64) -> Vec<Part> {
         let chunk = layout.chunk().0;
         let mut table: BTreeMap<u64, Vec<Cell>> = BTreeMap::new();

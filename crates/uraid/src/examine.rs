@@ -1,8 +1,8 @@
 //! `uraid examine`: the superblock of each member, as text and for scripts.
 //! Owns: the choice of the form, how members without a superblock are reported. Not here: the forms (`text` is mdadm's,
 //! `machine` is for scripts, `areas` what lies beside a superblock), the fields' meaning for assembly (`engine`).
-//! Invariant: every superblock that parses gives a text, however strange its values. One with a wrong checksum is shown
-//! too, and counts as bad. Spec: docs/md/behaviour.md#mdadms-reports.
+//! Invariant: every superblock that parses gives a text, however strange its values. A superblock with a wrong checksum
+//! is shown, too, and counts as bad. Spec: docs/md/behaviour.md#mdadms-reports.
 
 mod areas;
 mod machine;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
             print(&if args.export { machine::export(found) } else { names::printable_lines(&text::text(found)) });
         }
     }
-    // It is shown, but still refused: the reason is on stderr as for any other.
+    // A superblock with a wrong checksum is shown, but still refused: the reason goes to stderr, as for any other.
     for found in &good {
         if let Some(refusal) = &found.refusal {
             warn(&format!("{}: {refusal}", found.path.display()));

@@ -1,7 +1,8 @@
 //! Why an array takes no more writes, with the members' names.
-//! Owns: which members' errors an array froze over, as far as its status tells. Not here: when it freezes (`engine`).
-//! Invariant: only members that the array still uses are named. On a level with redundancy, one that failed a write or a
-//! flush and is still used is one that the array could not do without; without redundancy only a failed flush freezes.
+//! Owns: which members' errors made an array freeze, if its status shows that. Not here: when it freezes (`engine`).
+//! Invariant: only members that the array still uses are named. On a level with redundancy, a member that failed a
+//! write or a flush and is still used is one that the array needs. Without redundancy, only a failed flush freezes the
+//! array.
 
 use crate::member_errors;
 use uraid_block::ErrorKind;

@@ -40,7 +40,7 @@ fn notes(members: &[Member]) -> String {
     };
     let path_is = |state: &str| paths(&|member| member.path_state.as_deref() == Some(state));
     let is_silent = |member: &Member| member.io.as_ref().is_some_and(MemberIo::is_silent);
-    // A member that has failed since then is no longer needed.
+    // A member without a slot has been failed, so the array no longer needs it.
     let is_needed = |member: &Member| member.slot.is_some() && member.io.as_ref().is_some_and(|io| io.is_needed);
     let mut out = String::new();
     let mut note = |wrong: Vec<&str>, one: [&str; 2], more: [&str; 2]| match wrong[..] {

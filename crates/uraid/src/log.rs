@@ -1,9 +1,9 @@
 //! The log of `serve`: lines on stderr that no server thread waits for.
 //! Owns: the bounded queue of each output, the thread that writes it, the time before a line, reports of lost lines.
 //! Not here: what is logged.
-//! Invariant: no lock is held over a system call, so logging is bounded however slow a reader of the log is. A line
-//! that does not fit into the queue is lost and counted. Before [`begin`], and in all other subcommands, lines are
-//! written at once.
+//! Invariant: no lock is held during a system call, so no thread waits for a slow reader of the log. A line that does
+//! not fit into the queue is lost and counted. Before [`begin`], and in all other subcommands, lines are written at
+//! once.
 
 use crate::{PRINT_FAILED, dates};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -90,7 +90,7 @@ impl Queue {
     fn finish(&self, end: Instant) {
         let time = end.saturating_duration_since(Instant::now());
         let has_more = |state: &mut State| state.is_writing || state.is_due();
-        // What is not written by then is lost.
+        // Lines that are not written by then are lost.
         let _ = self.changed.wait_timeout_while(self.lock(), time, has_more);
     }
 }
@@ -149,7 +149,7 @@ pub(crate) fn begin() {
         std::thread::Builder::new().name(name.to_owned()).spawn(move || body(outputs)).is_ok()
     };
     let to_stderr = |outputs: &'static Outputs| {
-        // It needs no privileges. If they cannot be dropped, the main thread reports it.
+        // This thread needs no privileges. If they cannot be dropped, the main thread reports that.
         let _ = drop_privileges();
         outputs.stderr.write_all(|entry| write(io::stderr(), entry.text().as_bytes()).is_ok());
     };
@@ -224,7 +224,7 @@ fn whole_line(text: &str) -> String {
     }
 }
 
-/// Writes all of it, however long that takes. Not by std, because other threads would wait for its lock.
+/// Writes all bytes, however long that takes. It does not use std, because other threads would wait for std's lock.
 fn write(output: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::write(&output, bytes) {

@@ -1,5 +1,5 @@
 //! The words for a member's errors.
-//! Owns: a member that did not answer, beside the errors that one gave. Not here: when they are said (`watch`, `frozen`).
+//! Owns: the words for each error, and for a missing answer. Not here: when they are printed (`watch`, `frozen`).
 
 use uraid_block::IoError;
 use uraid_engine::RequestKind;

@@ -10,7 +10,7 @@ use std::path::Path;
 use uraid_format::partition::{self, TableError};
 use uraid_host::{BadSectors, Target, Window};
 
-/// Partitions that a message names.
+/// The most partitions that a message names.
 const NAMED_MAX: usize = 8;
 
 /// Why a name is not a member's.
@@ -109,8 +109,8 @@ pub(crate) fn exists(name: &str) -> bool {
     Path::new(rest).exists() || cut(rest).is_some_and(|(path, _)| Path::new(path).exists())
 }
 
-/// The name with its path made absolute as it is written, for processes in another directory. It asks the system nothing
-/// about the path, whose server may hang.
+/// The name with its path made absolute, for processes in another directory. Links are not resolved: the system is not
+/// asked about the path, because its file server may hang.
 pub(crate) fn as_written(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
@@ -121,7 +121,7 @@ pub(crate) fn as_written(name: &str) -> String {
     std::path::absolute(name).map_or_else(|_| name.to_owned(), |path| path.to_string_lossy().into_owned())
 }
 
-/// The same with links resolved.
+/// The name with its path made absolute and links resolved.
 pub(crate) fn absolute(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
@@ -161,8 +161,8 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The names of the partitions in a member of this many bytes, for a message; `None`: it has none, or they have no names,
-/// because the member is a part of a disk itself.
+/// The names of the partitions in a member of this many bytes, for a message. `None` if it has no partitions, or if
+/// they cannot be named because the member is itself a part of a disk.
 pub(crate) fn partitions<E>(
     name: &str,
     bytes: u64,

@@ -1,8 +1,8 @@
 //! The memory of a server, and its division.
 //! Owns: `--memory-limit`, the sizes of all buffers of a server, the refusal if they cannot be had. Not here: the
 //! buffers themselves (`host`, `export-nbd`), other subcommands.
-//! Invariant: the counted size is that of all buffers when all of them are full. Every arena has at least the minimum
-//! of the engine and the server.
+//! Invariant: the memory is counted as if all buffers were full. Every arena has at least the minimum that the engine
+//! and the server need.
 
 use crate::stack::{CLIENT_BLOCKS, Stack};
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
@@ -10,9 +10,9 @@ use uraid_export_nbd::Limits;
 use uraid_host::{ARENAS, ArenaBlocks, CLIENT_ARENA, NoMemory, ensure_memory};
 
 const MIB: u64 = 1 << 20;
-/// The program, its tables, the log.
+/// What the process takes besides its threads: the program, its tables, the log.
 const PROCESS_BYTES: u64 = 24 * MIB;
-/// A thread besides its buffers: rings, tables of blocks, tasks.
+/// What a thread takes besides its buffers: rings, tables of blocks, tasks.
 const SHARD_BYTES: u64 = 4 * MIB;
 /// The tasks that run the trims and write-zeroes of one array's clients on one thread: 40 of 4.3 KiB.
 const CLEARS_BYTES: u64 = 172 << 10;
@@ -20,7 +20,7 @@ const CLEARS_BYTES: u64 = 172 << 10;
 const THREAD_ADDRESS_BYTES: u64 = 68 * MIB;
 /// Threads that do not serve: two for the log, and a few helpers.
 const OTHER_THREADS: u64 = 6;
-/// Sizes of buffers to choose from.
+/// The number of sizes between the minimum and the full size.
 const STEPS: u64 = 256;
 /// The fewest connections per thread for which a server is useful.
 const CONNECTIONS_MIN: usize = 32;
@@ -150,7 +150,7 @@ fn sized(shape: Shape, slots: u32, full: &Plan, limit: Option<u64>) -> Result<Pl
     Ok(fitting.expect("the least fits"))
 }
 
-/// The buffers of a server of these arrays; it has checked that the system has the memory.
+/// The buffers of a server of these arrays. Fails if the system does not have the memory.
 pub(crate) fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Plan, MemoryError> {
     let full = Plan { arenas: stack.host_options().arenas, limits: Limits::default() };
     let shape = Shape { arrays: stack.arrays.len() as u64, shards };

@@ -1,6 +1,6 @@
 //! The messages between the shards of a process that serves.
-//! Owns: [`Message`], what shards tell each other of clients and counts. Not here: who sends them, and what then happens
-//! (`session`), the engine's mail (`uraid_arrays`).
+//! Owns: [`Message`]: what shards tell each other about clients and counts. Not here: when they are sent, and what
+//! follows (`session`), the engine's mail (`uraid_arrays`).
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -21,9 +21,9 @@ pub(crate) struct ClientsLeft {
 /// What one shard has counted of an array so far.
 #[derive(Clone, Debug)]
 pub(crate) struct ArrayCounts {
-    /// Of the array's requests on this shard.
+    /// The counts of the array's requests on this shard.
     pub requests: Counters,
-    /// Of each member of its plan.
+    /// The counts of each member of the array's plan.
     pub members: Vec<MemberCounts>,
 }
 

@@ -92,11 +92,11 @@ pub(crate) enum MetadataError {
         /// What is there instead.
         source: SuperblockError,
     },
-    /// There is none, but a disk's partition table.
+    /// There is no superblock, but the partition table of a disk.
     #[error("{member}: no md superblock, but a partition table: its partitions are {partitions}")]
     Partitioned {
         member: String,
-        /// As members.
+        /// The names of the partitions as members.
         partitions: String,
     },
     /// Its list of bad blocks is broken.

@@ -44,7 +44,7 @@ pub(crate) fn homehost(option: Option<&str>) -> String {
     }
 }
 
-/// Text from a superblock or a file name, safe for a terminal: what [`is_order`] finds becomes `_`.
+/// Text from a superblock or a file name, safe for a terminal: characters that [`is_order`] finds become `_`.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if is_order(c) { '_' } else { c }).collect()
 }

@@ -57,7 +57,7 @@ pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack
     let mut plan = assembly::decide(&candidates, &carried_by, options)?;
     let is_read_only = |at: usize| stack.arrays[carriers[at]].plan.read_only.is_some();
     if plan.read_only.is_none() && plan.members.iter().any(|member| is_read_only(member.candidate)) {
-        // Its first write would fail, and the others' superblocks would record it as faulty.
+        // The first write to this member would fail, and the others' superblocks would record it as faulty.
         plan.read_only = Some(ReadOnlyReason::Member);
     }
     let mut by_index: Vec<Option<Assembled>> = stack.arrays.into_iter().map(Some).collect();
@@ -84,7 +84,7 @@ struct CarriedError {
     source: LookError,
 }
 
-/// Why an array is no member of another one.
+/// Why an array is not a member of another one.
 #[derive(Debug, thiserror::Error)]
 enum LookError {
     #[error(transparent)]

@@ -1,8 +1,8 @@
 //! Arrays that are started for one offline task of this process, on one shard, without sockets.
 //! Owns: what is said while they start, the end of a start by a signal. Not here: the task itself, the order of start,
 //! task and stop (`uraid_arrays::run`), served arrays (`session`).
-//! Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure. One whose resync
-//! is interrupted is left as a crash would leave it: its next start goes on.
+//! Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure. If a resync
+//! is interrupted, the array is left as a crash would leave it, and its next start continues.
 
 use crate::progress::ProgressLine;
 use crate::stack::{Assembled, Stack, StackError};
@@ -13,8 +13,8 @@ use uraid_block::local::{Either, race};
 use uraid_host::Local;
 
 /// Starts the arrays of `stack`, runs `task` with them, in the order of the stack, and stops them. If read-only, no
-/// byte of any member changes, and the outcome is the task's. Otherwise a dirty array is resynced first, as when it is
-/// served. A signal ends the resync; the steps after it are short and run to their end.
+/// byte of any member changes, and the outcome is the task's. Otherwise a dirty array is resynced before the task runs.
+/// A signal ends the resync; the steps after it are short and run to their end.
 pub(crate) fn run<T, F, Fut>(stack: &Stack, read_only: bool, task: F) -> Result<T, StackError>
 where
     T: Send,
@@ -25,7 +25,7 @@ where
         arrays: stack.setups(read_only),
         shards: 1,
         options: stack.host_options(),
-        // Read-only arrays need no stop. If one froze meanwhile, the task reports it.
+        // Read-only arrays need no stop. If one froze meanwhile, the task reports the error.
         stop: if read_only { Stop::Never } else { Stop::Always },
     };
     let values = uraid_arrays::run(

@@ -1,7 +1,8 @@
 //! From names on the command line to assembled arrays.
-//! Owns: claiming members, reading superblocks, how long a start waits for what is in use, [`ServeError`]. Not here: which
-//! members make up an array (`engine::assemble`), arrays of arrays (`nested`), starting them (`session`, `one_shot`).
-//! Invariant: a member that another process has, or that was named twice, ends it before anything is changed.
+//! Owns: claiming members, reading superblocks, how long a start waits for files in use, [`ServeError`]. Not here:
+//! which members make up an array (`engine::assemble`), arrays of arrays (`nested`), starting them (`session`,
+//! `one_shot`).
+//! Invariant: if another process has a member, or a member was named twice, the start ends before anything is changed.
 
 use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
@@ -41,7 +42,7 @@ pub(crate) enum ServeError {
     /// There is too little memory for the buffers.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// No place for sockets.
+    /// There is no directory for sockets.
     #[error(transparent)]
     NoRuntimeDirectory(#[from] NoRuntimeDirectory),
     /// The runtime directory could not be made.
@@ -92,7 +93,7 @@ pub(crate) enum ServeError {
         /// How many.
         count: usize,
     },
-    /// Two of the arrays are one.
+    /// Two of the arrays have the same UUID.
     #[error(
         "two of the arrays have the UUID {uuid}: they are copies of one array; serve them in processes of their own"
     )]
@@ -103,7 +104,7 @@ pub(crate) enum ServeError {
     /// The arrays make up no array.
     #[error(transparent)]
     Nested(#[from] NestedError),
-    /// It ran and failed.
+    /// Starting, running or stopping the arrays failed.
     #[error(transparent)]
     Run(#[from] StackError),
 }
@@ -137,9 +138,9 @@ type ReadMember = (Superblock, BadSectors);
 pub(crate) struct Opened {
     /// With a superblock, by candidate.
     pub members: Vec<Claimed>,
-    /// What they carry.
+    /// The superblocks of `members`, in the same order.
     pub candidates: Vec<Candidate>,
-    /// Those whose superblock cannot be read.
+    /// The members whose superblock cannot be read.
     pub unreadable: Vec<Claimed>,
     left_out: Vec<LeftOut>,
 }
@@ -177,12 +178,12 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// Their times begin now.
+    /// The default limits, counted from now.
     pub(crate) fn begin() -> Timeouts {
         Timeouts { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
     }
 
-    /// The same, with another limit for members; `None`: for ever.
+    /// These limits with another one for members; `None`: no limit.
     pub(crate) fn with_members(self, member_time_max: Option<Duration>) -> Timeouts {
         Timeouts { member_time_max, ..self }
     }

@@ -23,7 +23,8 @@ use uraid_engine::view::Gate;
 use uraid_engine::{FailError, MemberCounts, MemberState, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
 
-/// How often its status is looked at; also after `fail`, and before and after the stop, so that no change is missed.
+/// How often the status is checked. It is also checked after `fail`, and before and after the stop, so that no change
+/// is missed.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// One array of a session.
@@ -35,7 +36,7 @@ pub(crate) struct Overseer {
     pub paths: Rc<MemberPaths>,
     /// The status that stderr has reported.
     said: RefCell<Status>,
-    /// `fail` runs. In a frozen array it closes the gate meanwhile, which is no change to report.
+    /// Whether `fail` is running. In a frozen array, `fail` closes the gate meanwhile, which must not be reported.
     is_failing: Cell<bool>,
     /// Of the pass over the array, for its report.
     pace: RefCell<Pace>,
@@ -210,7 +211,7 @@ impl Overseer {
         self.member_in(slot).unwrap_or_else(|| slot.to_string())
     }
 
-    /// Why it is frozen, if it is.
+    /// Why the array is frozen, if it is.
     fn frozen_over(&self) -> Option<String> {
         frozen::reason(&self.status(), |index| &self.member_paths(index).path)
     }

@@ -19,7 +19,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// How long a report or a stop waits for a check: too short for a caller to notice. A check takes microseconds unless a
 /// path hangs.
 pub(crate) const WAITS_MAX: Duration = Duration::from_millis(40);
-/// Nothing waits for a check that has run for longer: the path hangs, and its state stays the last known one.
+/// A check that has run for longer than this hangs. Nothing waits for it, and the path keeps its last known state.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 /// The paths of one array's members, on shard 0.
@@ -35,14 +35,14 @@ pub(crate) struct MemberPaths {
 struct Seen {
     /// The last known state.
     state: Cell<PathState>,
-    /// Since when it is being checked.
+    /// When the current check began; `None` if there is none.
     looking: Cell<Option<Tick>>,
     /// How many checks have ended.
     ended: Cell<u64>,
 }
 
 impl MemberPaths {
-    /// Of one array of the session.
+    /// The paths of one array of the session.
     pub(crate) fn new(session: Rc<Session>, index: ArrayIndex) -> Rc<MemberPaths> {
         let unseen = || Seen { state: Cell::new(PathState::Same), looking: Cell::new(None), ended: Cell::new(0) };
         let members = claimed(&session, index).iter().map(|_| unseen()).collect();

@@ -60,18 +60,18 @@ pub(crate) enum ProbeError {
     #[error("{}", path.display())]
     Superblock {
         path: PathBuf,
-        /// Of the places for a superblock, the one that `source` is about.
+        /// The place for a superblock that `source` is about.
         at: Sector,
         /// The version that belongs there.
         version: Version,
         /// What is there instead.
         source: SuperblockError,
     },
-    /// There is none, but a disk's partition table.
+    /// There is no superblock, but the partition table of a disk.
     #[error("{}: no md superblock, but a partition table: its partitions are {partitions}", path.display())]
     Partitioned {
         path: PathBuf,
-        /// As members.
+        /// The names of the partitions as members.
         partitions: String,
     },
 }
@@ -155,8 +155,8 @@ impl Unclaimed {
         self.file.read_exact_at(into, self.base + at)
     }
 
-    /// The same, without leaving more of the file in the page cache than was there: no reading ahead, and what was read
-    /// is dropped. Cached pages would hide that a member hangs.
+    /// As [`Unclaimed::read_at`], but leaves no more of the file in the page cache than before: there is no read-ahead,
+    /// and the pages that were read are dropped. Cached pages would hide that a member hangs.
     pub(crate) fn read_once_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         // Only advice: if the system ignores it, more is cached.
         let _ = fadvise(&self.file, 0, None, Advice::Random);

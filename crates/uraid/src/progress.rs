@@ -20,7 +20,7 @@ const FIRST_AFTER: Duration = Duration::from_millis(300);
 pub(crate) struct Moving {
     began: Instant,
     first_after: Duration,
-    /// When it was last shown, since the start.
+    /// When the text was last shown, counted from the start.
     shown: Option<Duration>,
     is_terminal: bool,
 }
@@ -52,7 +52,7 @@ impl Moving {
         self.is_terminal
     }
 
-    /// Shows it now.
+    /// Shows the text now.
     pub(crate) fn show(&mut self, text: &str) {
         self.shown.get_or_insert(Duration::ZERO);
         if self.is_terminal {
@@ -83,7 +83,7 @@ impl ProgressLine {
         ProgressLine { name: name.to_owned(), pace: Pace::new(), moving: Moving::new(FIRST_AFTER) }
     }
 
-    /// `done` of `total` sectors of each member are done: shows it when it is time to.
+    /// `done` of `total` sectors of each member are done. Updates the line now and then.
     pub(crate) fn show(&mut self, done: Sectors, total: Sectors) {
         self.pace.note(done);
         if self.moving.due().is_some() {

@@ -27,9 +27,9 @@ use uraid_block::sizes::{self, counted};
 /// The facts about one array. Lengths in 512-byte sectors, times in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Without the host.
+    /// The array's name without the host.
     pub name: String,
-    /// With the host, as in the superblock.
+    /// The array's name with the host, as in the superblock.
     pub set_name: String,
     /// Four groups of eight hex digits.
     pub uuid: String,
@@ -48,7 +48,7 @@ pub(crate) struct Report {
     pub raid_devices: u16,
     /// The state in mdadm's words, the most important last: `clean, degraded`.
     pub state: Vec<String>,
-    /// Why it is frozen, with the members to blame: `/dev/sdb: no space left under the member (errno 28)`.
+    /// Why the array is frozen, with the members that caused it: `/dev/sdb: no space left under the member (errno 28)`.
     #[serde(default)]
     pub frozen: Option<String>,
     /// When the array was made.
@@ -85,7 +85,7 @@ pub(crate) struct Report {
     /// For an array that does not run: why it would not start as given, without `--run` and `--force`.
     #[serde(default)]
     pub refusal: Option<String>,
-    /// Both ends of the array are zeroes, and no client has written since. `false`, too, where that is not known.
+    /// Whether both ends of the array are zeroes and no client has written since. `false` if that is not known.
     #[serde(default)]
     pub is_blank: bool,
     /// Of an array that does not run here: the members that other processes or the kernel have claimed.
@@ -112,7 +112,7 @@ pub(crate) struct Geometry {
 /// A given member that is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LeftOut {
-    /// As it was given; of a running array, the same as members have.
+    /// The path as it was given; for a running array, in the form of [`Member::path`].
     pub path: String,
     pub reason: String,
 }
@@ -152,10 +152,10 @@ pub(crate) struct Clients {
     #[serde(default)]
     pub connected: u64,
     pub reads: u64,
-    /// And their bytes.
+    /// Bytes of these reads.
     pub read_bytes: u64,
     pub writes: u64,
-    /// And their bytes.
+    /// Bytes of these writes.
     pub written_bytes: u64,
     pub flushes: u64,
     pub trims: u64,
@@ -178,12 +178,12 @@ pub(crate) struct Member {
     pub number: Option<u32>,
     /// Its slot; none for a spare and for a member that has lost its slot.
     pub slot: Option<u16>,
-    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`; `not given` or `missing` where others count on
-    /// one, `stale` where one missed changes that only force would give up.
+    /// `active sync`, `spare`, `spare rebuilding`, `faulty`, `removed`; `not given` or `missing` if the other
+    /// superblocks list a member there; `stale` if the member missed changes and only `--force` would take it.
     pub state: String,
     /// Its path; `None` for an empty slot.
     pub path: Option<String>,
-    /// Of a running array, the path that it was given by, made absolute, where `path` has links resolved.
+    /// For a running array, the path as it was given, made absolute; in `path`, links are resolved, too.
     #[serde(default)]
     pub written: Option<String>,
     /// For a faulty member, the error.
@@ -195,7 +195,7 @@ pub(crate) struct Member {
     /// to the file.
     #[serde(default)]
     pub path_state: Option<String>,
-    /// Of a running array: what it was asked for and how it answered.
+    /// For a running array: the requests to the member, and their results.
     #[serde(default)]
     pub io: Option<MemberIo>,
 }
@@ -216,12 +216,12 @@ impl Member {
         }
     }
 
-    /// Whether a path means it, as text.
+    /// Whether this text is one of the member's paths.
     pub(crate) fn is_called(&self, path: &str) -> bool {
         [&self.path, &self.written].into_iter().any(|own| own.as_deref() == Some(path))
     }
 
-    /// Whether its file is freed when the array stops.
+    /// Whether the member's file is gone when the array stops.
     pub(crate) fn is_deleted(&self) -> bool {
         self.path_state.as_deref() == Some("deleted")
     }
@@ -269,7 +269,7 @@ pub(crate) struct Server {
 pub(crate) struct Export {
     /// The name that clients ask for.
     pub name: String,
-    /// Whether their writes are refused.
+    /// Whether writes of clients are refused.
     pub read_only: bool,
     /// The mode of its unix socket, octal; none over TCP.
     pub mode: Option<String>,

@@ -23,18 +23,18 @@ pub(crate) struct Call {
 /// The methods of a running array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
-    /// Returns its report.
+    /// Returns the array's report.
     Status,
     /// Declares members failed.
     Fail {
         /// The path or slot of each.
         members: Vec<String>,
     },
-    /// Stops it: drain, flush, mark clean, release the members.
+    /// Stops the array: drain, flush, mark clean, release the members.
     Stop {
-        /// Also the arrays that are served by the same process.
+        /// Also stop the other arrays of the same process.
         all: bool,
-        /// Although clients are connected that may write.
+        /// Stop even if clients are connected that may write.
         force: bool,
     },
 }
@@ -57,7 +57,7 @@ impl RpcError {
     pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
     /// The method does not take these parameters.
     pub(crate) const INVALID_PARAMS: i64 = -32602;
-    /// The array refused, or failed to do it.
+    /// The array refused the call, or the call failed.
     pub(crate) const REFUSED: i64 = -32000;
     /// The array has no such member. The caller may know it by another path.
     pub(crate) const NO_MEMBER: i64 = -32001;

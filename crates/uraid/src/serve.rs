@@ -51,8 +51,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Drops the privileges before any serving thread is started, so that all threads lack them. Opens first what may need
-/// privileges.
+/// Drops the privileges before any serving thread is started, so that no thread has them. Before that, opens everything
+/// that may need them.
 fn give_up_privileges(stack: &Stack, shards: u16) {
     let members = stack.arrays.iter().flat_map(|array| match &array.members {
         Members::Claimed(members) => members.as_slice(),

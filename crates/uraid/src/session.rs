@@ -1,5 +1,5 @@
 //! The running arrays of a process, as a whole.
-//! Owns: [`Setup`], [`Session`], what a shard hears and counts, that a stop was asked for. Not here: the order of start,
+//! Owns: [`Setup`], [`Session`], a shard's messages and counts, the request to stop. Not here: the order of start,
 //! serving and end (`life`), the stop of the arrays (`stopping`), sockets' protocols (`export-nbd`, `control`), what one
 //! array answers (`overseer`), any state of an array (`engine`).
 
@@ -25,7 +25,7 @@ use uraid_host::{Claimed, Local, Options, Shard, Stream};
 
 /// How long clients get to take their last replies.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
-/// How long the shards may take to say what they have counted.
+/// How long the shards may take to send their counts.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
 /// The shard of the engine's stewards, the control sockets and the signals.
 const FIRST: ShardIndex = ShardIndex(0);
@@ -41,8 +41,8 @@ pub(crate) struct Setup {
     pub options: Options,
     /// How many clients each thread serves.
     pub limits: Limits,
-    /// What each member is called. Computed before anything is served: resolving links reads the path, and the
-    /// directory's server may hang.
+    /// The names of each member. They are computed before anything is served: resolving links accesses the path, and
+    /// the directory's file server may hang.
     pub paths: Vec<Vec<MemberPath>>,
 }
 
@@ -110,7 +110,7 @@ impl Station {
     /// Lets this shard's clients finish, and reports that to shard 0.
     async fn close(&self) {
         let requests = self.nbd.stop(DRAIN_TIME_MAX).await;
-        // The requests of one shard's clients wait for members on other shards, too.
+        // Requests of this shard's clients may also wait for members on other shards.
         let members = self.unanswering();
         self.shard.post(FIRST, Message::Closed(ClientsLeft { requests, members }));
     }
@@ -225,14 +225,14 @@ impl Session {
         self.changed.wait_for(|| self.outcome.borrow().clone()).await
     }
 
-    /// The caller has been told how the stop ended, or is gone.
+    /// The caller has received the result of the stop, or is gone.
     pub(crate) fn stop_answered(&self) {
         self.answers_due.set(self.answers_due.get() - 1);
         self.changed.notify_all();
     }
 
-    /// The counts of each shard for one array, and the sum over the clients of the process. If a shard is slow, only
-    /// what has arrived in time.
+    /// The counts of each shard for one array, and the sum over the clients of the process. Counts of slow shards that
+    /// have not arrived in time are left out.
     pub(crate) async fn counts(&self, of: ArrayIndex) -> (Vec<ArrayCounts>, Statistics) {
         let _one = self.counting.acquire(1).await;
         let (shard, heard) = (&self.station.shard, &self.station.heard);

@@ -1,8 +1,8 @@
-//! Logs members that have stopped answering, seconds later and long before `--member-timeout` fails them.
-//! Owns: when a member gets a line, and the text. Not here: the age of a member's requests (`uraid_host`), the same in
-//! `detail` and `list` (`report`), members that are failed for it (`watch`).
-//! Invariant: a member has at most two lines a minute, and the last of them is true: a change that is not logged at
-//! once is logged when the minute is over, if it still holds.
+//! Logs members that have stopped answering, within seconds and long before `--member-timeout` fails them.
+//! Owns: when a member gets a line, and the text. Not here: the age of a member's requests (`uraid_host`), what
+//! `detail` and `list` show of it (`report`), lines about members that are failed (`watch`).
+//! Invariant: a member gets at most two lines a minute, and the last of them is true. A change that is not logged at
+//! once is logged after the minute, if it still holds then.
 
 use crate::message::ArrayCounts;
 use crate::report::UNANSWERED_MIN;
@@ -28,13 +28,13 @@ const LINES_APART_MIN: Duration = Duration::from_secs(60);
 /// One member.
 #[derive(Clone, Default)]
 struct Silence {
-    /// Since when it does not answer.
+    /// When the member stopped answering; `None` if it answers.
     since: Option<Tick>,
     /// How often it has stopped answering.
     times: u64,
     /// When it was last logged as not answering.
     said: Option<Tick>,
-    /// Whether that is its latest line in the log.
+    /// Whether the member's latest line in the log says that it does not answer.
     is_last_word: bool,
 }
 
@@ -48,7 +48,7 @@ enum News {
 }
 
 impl Silence {
-    /// `unanswered`: the age of its oldest request.
+    /// One check; `unanswered` is the age of the member's oldest request. Returns a change to log, if there is one.
     fn look(&mut self, now: Tick, unanswered: Duration) -> Option<News> {
         if unanswered < UNANSWERED_MIN {
             let since = self.since.take()?;
@@ -74,7 +74,7 @@ pub(crate) async fn watch(session: Rc<Session>, index: ArrayIndex) {
     loop {
         local.sleep(PERIOD).await;
         if let Either::Left((counts, _)) = race(session.counts(index), local.sleep(WAITS_MAX)).await
-            // The request may be of a thread whose counts have not arrived.
+            // If counts of a thread are missing, its requests may be the unanswered ones.
             && counts.len() == usize::from(session.setup().shards)
         {
             say(&session, index, &mut members, &counts);
@@ -87,7 +87,7 @@ fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[
     let mut news = Vec::new();
     for (member, silence) in members.iter_mut().enumerate() {
         if let MemberState::Faulty { .. } = status.members[member] {
-            // Its requests may never be answered, and nothing waits for them.
+            // The array no longer uses this member: its requests may never be answered, and nothing waits for them.
             *silence = Silence::default();
             continue;
         }
@@ -117,7 +117,7 @@ fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[
     }
 }
 
-/// Whether the array can serve without the members that do not answer, and takes a command to fail them.
+/// Whether `fail` could take out the members that do not answer: the array can serve without them, and takes commands.
 fn can_go(status: &Status, members: &[Silence], can_serve: impl Fn(&SlotSet) -> bool) -> bool {
     let silent = members.iter().zip(&status.members).filter_map(|(silence, state)| match state {
         MemberState::Active(slot) if silence.since.is_some() => Some(*slot),

@@ -60,7 +60,7 @@ pub(crate) fn read_errors_max_default() -> u32 {
 /// Why arrays could not be run from start to stop.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum StackError {
-    /// One did not start.
+    /// An array did not start.
     #[error("{array}: the array could not be started{why}")]
     Start {
         array: String,
@@ -68,12 +68,12 @@ pub(crate) enum StackError {
         why: String,
         source: StartError,
     },
-    /// A signal arrived during its resync.
+    /// A signal arrived during the array's resync.
     #[error(
         "{array} was stopped before it was consistent: it stays marked dirty, and its next start continues its resync"
     )]
     Interrupted { array: String },
-    /// One could not be stopped, because a member does not answer.
+    /// An array could not be stopped, because a member does not answer.
     #[error(
         "{array}: members have not answered after {after:?}{}{}; {}",
         if members.is_empty() { String::new() } else { format!(": {}", members.join(", ")) },
@@ -99,7 +99,7 @@ pub(crate) enum StackError {
         /// Whether its level has redundancy, and so a dirty mark.
         is_redundant: bool,
     },
-    /// One is stopped, but not cleanly.
+    /// An array is stopped, but not cleanly.
     #[error("{array}: the array was stopped: {how}")]
     Stop {
         array: String,
@@ -165,7 +165,7 @@ impl Stack {
         StackError::Stop { array: self.array(index).name.clone(), how: frozen::stop_text(&error, reason, is_degraded) }
     }
 
-    /// The same in the form of reports: a path, or the name of an array.
+    /// The name of a member in the form of reports: a path, or the name of an array.
     pub(crate) fn member_path(&self, index: ArrayIndex, member: usize) -> String {
         let name = self.member_name(index, member);
         match &self.array(index).members {
@@ -199,7 +199,7 @@ impl Stack {
         }
     }
 
-    /// The same of a member that was left out, whose path is `path`.
+    /// Whether a client's `text` means a member that was left out, whose path is `path`.
     pub(crate) fn is_path_of(&self, index: ArrayIndex, path: &str, text: &str) -> bool {
         match &self.array(index).members {
             Members::Claimed(_) => path == text,

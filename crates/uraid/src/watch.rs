@@ -1,6 +1,6 @@
 //! Reports on stderr what happens to a running array.
-//! Owns: the difference between two states, the words for it. Not here: when it is said (`overseer`), reactions (the
-//! `engine` has reacted by then).
+//! Owns: the difference between two states, the words for it. Not here: when it is logged (`overseer`), reactions (the
+//! `engine` has already reacted by then).
 
 use crate::frozen;
 use crate::member_errors::{error_text, failure_text};
@@ -28,7 +28,7 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
             let advice = frozen::advice(kind, now.level.is_redundant());
             lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
         }
-        // No line during a start or a stop: the error that it ends with says what to do.
+        // No line during a start or a stop: the error at its end says what to do.
         (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push(format!("is frozen: {reason}")),
         _ => {}
     }
@@ -38,8 +38,8 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
     lines
 }
 
-/// The first error of each kind, then one line whenever the count has one digit more. Errors between two checks are one
-/// line, with the count at that time.
+/// A line for the first error of each kind, and one whenever the count gains a digit. Errors between two checks make
+/// one line, with the count at that time.
 fn errors(before: &MemberErrors, now: &MemberErrors) -> impl Iterator<Item = String> {
     let of_kinds = RequestKind::ALL.into_iter().zip(before.of.iter().zip(&now.of));
     let lines: Vec<String> = of_kinds.filter_map(|(kind, (before, now))| error_line(kind, before, now)).collect();

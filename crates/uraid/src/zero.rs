@@ -9,7 +9,7 @@ use uraid_block::IoError;
 use uraid_format::signature::{Kind, Signature};
 use uraid_host::{Access, Claimed};
 
-/// Why nothing was wiped, or not everything.
+/// Why nothing was wiped, or only a part.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ZeroError {
     /// A member could not be claimed.

@@ -33,7 +33,7 @@ impl Screen for Terminal {
     }
 }
 
-/// A line on stderr that moves until it is dropped.
+/// A line on stderr that shows progress until it is dropped.
 struct Line {
     what: String,
     moving: Moving,

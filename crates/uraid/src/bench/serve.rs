@@ -1,5 +1,5 @@
 //! `uraid bench --serve SOCKET`: a trial array that NBD clients drive in place of this program.
-//! Owns: its socket and export. Not here: making it (`target`), serving (`session`): both as for any other array.
+//! Owns: its socket and export. Not here: making the array (`target`) and serving it (`session`), as any other array.
 //! Invariant: the array is gone with the process, which ends as `uraid serve` does.
 
 use crate::frontends::{ArrayExport, Frontends};
@@ -22,10 +22,10 @@ const SOCKET_MODE: u32 = 0o600;
 /// Why serving a trial array failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeTrialError {
-    /// No client could have reached it.
+    /// No client could have reached the array.
     #[error(transparent)]
     Listen(#[from] Box<ServeError>),
-    /// It ran and failed.
+    /// Starting, running or stopping the array failed.
     #[error(transparent)]
     Run(#[from] StackError),
 }

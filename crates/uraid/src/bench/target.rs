@@ -48,8 +48,8 @@ pub(crate) enum TargetError {
     Wipe(#[from] MetadataError),
 }
 
-/// The name of each slot's member, or `missing`. If one memory or null member is named, also beside `missing`, the
-/// slots that are not named get one like it.
+/// The name of each slot's member, or `missing`. If only one memory or null member is named, perhaps beside `missing`,
+/// all other slots get a member like it.
 fn slots(names: &[String], raid_devices: u16) -> Vec<String> {
     let present: Vec<&String> = names.iter().filter(|name| *name != MISSING).collect();
     let mut slots = names.to_vec();

@@ -10,7 +10,7 @@ pub(crate) struct MemberArrays(pub Vec<Vec<String>>);
 const ID: &str = "array";
 
 impl MemberArrays {
-    /// The members of each array; where there is no `--array`, of the one whose members were named without it.
+    /// The members of each array. Without `--array` there is one array, of the `members` that were named without it.
     pub(crate) fn groups_or(&self, members: &[String]) -> Vec<Vec<String>> {
         if self.0.is_empty() { vec![members.to_owned()] } else { self.0.clone() }
     }

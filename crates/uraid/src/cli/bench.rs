@@ -1,6 +1,6 @@
 //! `uraid bench` on the command line.
 //! Owns: its options and help texts. Not here: what they mean together (`uraid_bench::Work`), what is measured
-//! (`uraid_bench`). Invariant: what fio has too is spelled as in fio, what create has too as in create.
+//! (`uraid_bench`). Invariant: options that fio or create also has are spelled as there.
 
 use super::create::level;
 use super::number::number;

@@ -1,5 +1,5 @@
 //! Lists of processors, as taskset(1) and fio write them.
-//! Owns: how they are read, that this process may run there. Not here: what runs there.
+//! Owns: parsing them, the check that this process may run there. Not here: what runs there.
 
 /// One processor for each thread, each once, at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ impl Processors {
     }
 }
 
-/// `0-3`, `2,4,6`, `0,4-7`: of those that this process may run on.
+/// Parses `0-3`, `2,4,6`, `0,4-7`. Fails if this process may not run on one of them.
 pub(super) fn parse_processors(text: &str) -> Result<Processors, String> {
     let is_none = || format!("{text:?} is not a list of processors, expected one like 0-3 or 2,4,6");
     let number = |text: &str| text.parse::<u16>().map_err(|_| is_none());

@@ -150,7 +150,7 @@ pub(crate) struct ServeArgs {
     members: Vec<String>,
 }
 
-/// The mode of a socket: rights of owner, group and others, and the owner's to read and write among them.
+/// Parses the mode of a socket: rights of owner, group and others. The owner must have the rights to read and write.
 fn parse_mode(text: &str) -> Result<u32, String> {
     let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     match u32::from_str_radix(text, 8) {

@@ -55,7 +55,7 @@ pub(crate) enum AssumeError {
         /// What is wrong with it.
         source: CreateError,
     },
-    /// It cannot be started either.
+    /// The array that these members make up cannot be started.
     #[error("cannot start the array")]
     Assemble(#[from] NamedError),
 }

@@ -1,6 +1,6 @@
 //! What is left of a raid0 or linear array that lacks members.
-//! Owns: members that stand in for what is gone: a device of bad sectors for a missing member, bad sectors behind the
-//! end of a short one. Not here: which members are missing (`engine::assemble`), reading around bad sectors (`reader`).
+//! Owns: stand-ins for what is gone: a device of bad sectors for a missing member, bad sectors after the end of a short
+//! one. Not here: which members are missing (`engine::assemble`), reading around bad sectors (`reader`).
 //! Invariant: a stand-in has no readable sector, so what is gone is listed in the map, and never copied as data.
 //!
 //! ```text
@@ -73,7 +73,7 @@ fn freshest(candidates: &[Candidate], refused: &[Refused]) -> Option<Superblock>
     used.map(|(_, candidate)| &candidate.superblock).max_by_key(|superblock| superblock.events).cloned()
 }
 
-/// Members that are shorter than their data.
+/// Lengthens members that are shorter than their data by bad sectors.
 fn lengthen_short(opened: &mut Opened, refused: &[Refused]) {
     for Refused { candidate, reason } in refused {
         let &Refusal::Shrank { found, expected } = reason else { continue };
@@ -88,8 +88,8 @@ fn lengthen_short(opened: &mut Opened, refused: &[Refused]) {
     }
 }
 
-/// The data size that all members given have, for those that are missing; no superblock records the size of another
-/// member. `None` if they differ.
+/// The data size to assume for missing members, because no superblock records another member's size: the size that all
+/// given members have. `None` if they differ.
 fn size_of_others(name: &str, candidates: &[Candidate], empty: &[Slot]) -> Option<Sectors> {
     let sizes: BTreeSet<Sectors> = candidates.iter().map(|candidate| candidate.superblock.data_size).collect();
     let slots = empty.iter().map(Slot::to_string).collect::<Vec<_>>().join(", ");
@@ -109,7 +109,8 @@ fn size_of_others(name: &str, candidates: &[Candidate], empty: &[Slot]) -> Optio
     Some(size)
 }
 
-/// What the member of a slot would carry. `None` if the freshest superblock lists no device in that slot.
+/// The superblock that the member of a slot would carry. `None` if the freshest superblock lists no device in that
+/// slot.
 fn superblock(freshest: &Superblock, slot: Slot, data_size: Sectors) -> Option<Superblock> {
     let number = freshest.roles.iter().position(|role| role.slot() == Some(slot))?;
     let mut device_uuid = freshest.device_uuid;

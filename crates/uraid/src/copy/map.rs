@@ -1,13 +1,13 @@
 //! The map of a copy: which sectors are copied, unreadable or untried.
 //! Owns: the map in memory, its text, which copy it belongs to. Not here: when it is saved (`writer`).
 //! Invariant: the stretches of a map are adjacent and cover exactly the array. A file that is not such a map is refused
-//! as a whole. Spec: GNU ddrescue's manual, "Mapfile structure", so that its viewers can show it.
+//! as a whole. Spec: GNU ddrescue's manual, "Mapfile structure", so that ddrescue's viewers can show a map.
 //!
 //! ```text
 //!   # Array: 0b1c..., 25165824 bytes, 17 events      which copy it belongs to; a comment for others
 //!   0x00000000     ?     1                           where the copy stands, `?` copying or `+` finished, the pass
-//!   0x00000000  0x00117000  +                        from byte, length in bytes, `+` copied, `-` unreadable, `?` not
-//!   tried 0x00117000  0x00000200  -
+//!   0x00000000  0x00117000  +                        from byte, length in bytes: `+` copied,
+//!   0x00117000  0x00000200  -                        `-` unreadable, `?` not tried
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 const HEAD: &str = "# Mapfile of uraid copy, in the format of GNU ddrescue";
 const IDENTITY: &str = "# Array: ";
 
-/// What is known of a stretch.
+/// The state of a stretch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// Not copied yet.
@@ -46,7 +46,7 @@ pub(crate) enum MapError {
     #[error("{}: line {line} does not belong in a map of uraid copy; --map names another file", path.display())]
     NoMap {
         path: PathBuf,
-        /// Where, from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
     /// It is longer than any map.
@@ -56,9 +56,9 @@ pub(crate) enum MapError {
     #[error("{}: is the map of another copy: of {found}, expected {expected}", path.display())]
     Other {
         path: PathBuf,
-        /// What it tells of.
+        /// The copy that the map belongs to.
         found: String,
-        /// What is copied.
+        /// The copy that this run makes.
         expected: String,
     },
 }
@@ -102,7 +102,7 @@ impl Map {
         Ok(Some(map))
     }
 
-    /// Refuses a path, or the one that [`Map::save`] writes beside it, if it holds anything but a map.
+    /// Refuses a path if a file that is not a map is there, or at the path that [`Map::save`] writes beside it.
     pub(super) fn may_be_saved(path: &Path) -> Result<(), MapError> {
         for path in files(path) {
             let failed = |source| MapError::Io { path: path.clone(), action: "reading", source };
@@ -129,7 +129,8 @@ impl Map {
         let beside = new_beside(path);
         let text = self.text();
         let Err(error) = replace(&beside, path, &text, files) else { return Ok(()) };
-        // A leftover of the failed attempt could block the next one; it is no error if there is none.
+        // The failed attempt may have left a file that would block the next one. If there is none, this fails, which is
+        // fine.
         let _ = files.remove(&beside);
         if error.kind() != io::ErrorKind::StorageFull {
             return Err(failed(error));
@@ -233,7 +234,7 @@ fn replace(beside: &Path, path: &Path, text: &str, files: &mut impl Files) -> io
 
 /// The file operations that saving needs.
 trait Files {
-    /// Makes a file what `text` says; not durable yet.
+    /// Gives a file this text; not durable yet.
     fn write(&mut self, path: &Path, text: &str) -> io::Result<()>;
     /// Makes a file, or the names in a folder, durable.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
@@ -272,7 +273,7 @@ fn sign(state: State) -> char {
     }
 }
 
-/// The map in a file's bytes; the number of the line that is wrong.
+/// Parses a file's bytes as a map. The error is the number of the line that is wrong.
 fn parse(bytes: &[u8], size: Sectors) -> Result<Map, usize> {
     let text = std::str::from_utf8(bytes).map_err(|_| 1_usize)?;
     let identity = text.lines().find_map(|line| line.strip_prefix(IDENTITY)).ok_or(1_usize)?;
@@ -366,7 +367,7 @@ mod tests {
         assert!(map.text().contains("\n0x00200000     +               1\n"), "{}", map.text());
     }
 
-    /// Ours, and those of ddrescue: what it has not tried, not trimmed and not scraped was not copied.
+    /// Our letters, and those of ddrescue: a stretch that ddrescue has not tried, trimmed or scraped was not copied.
     #[test]
     fn every_letter_of_a_map_is_read_as_what_it_stands_for() {
         for (letter, state) in [

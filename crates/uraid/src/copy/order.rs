@@ -28,7 +28,7 @@ pub(crate) enum OrderError {
     /// A geometry that no array has, or a member that could not be claimed.
     #[error(transparent)]
     Assume(#[from] AssumeError),
-    /// It cannot be searched for.
+    /// The search is not possible.
     #[error("the order cannot be searched for")]
     Search(#[from] SearchError),
     /// There is no such candidate.

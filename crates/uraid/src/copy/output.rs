@@ -55,7 +55,7 @@ pub(crate) enum OutputError {
     /// A directory or a socket.
     #[error("{}: is not a file, block device or pipe", path.display())]
     NoStorage { path: PathBuf },
-    /// Raw bytes are not for a screen.
+    /// OUT is a terminal, which cannot show raw bytes.
     #[error("standard output is a terminal: give a file, or a pipe to a program")]
     Terminal,
 }
@@ -99,8 +99,8 @@ pub(super) fn is_stream(path: &Path) -> bool {
 }
 
 impl Output {
-    /// Opens OUT for a copy of `size` sectors of an array. `members` are all given names, also those that are left out:
-    /// a stale member must not be overwritten either.
+    /// Opens OUT for a copy of `size` sectors of an array. `members` are all given names, including members that are
+    /// left out: a stale member must not be overwritten either.
     pub(super) fn open(path: &Path, members: &[String], size: Sectors, before: Before) -> Result<Output, OutputError> {
         let path = path.to_owned();
         if path == Path::new("-") {
@@ -139,7 +139,7 @@ impl Output {
         Err(OutputError::NoStorage { path })
     }
 
-    /// Empties a file for a new copy. Save the map before: without it, an interrupted copy would look complete.
+    /// Empties a file for a new copy. Save the map before: without a map, an interrupted copy would look complete.
     pub(super) fn begin(&self) -> Result<(), OutputError> {
         let Some(size) = self.begins_with else { return Ok(()) };
         let failed = |action| move |source| OutputError::Io { path: self.path.clone(), action, source };
@@ -229,8 +229,8 @@ fn standard_output(members: &[String]) -> Result<Output, OutputError> {
     Ok(Output { file, kind: Kind::Stream, path, begins_with: None })
 }
 
-/// Locks OUT, so that two copies cannot write one file at a time. A member that was named in another way is locked,
-/// too, and is refused here.
+/// Locks OUT, so that two copies cannot write one file at the same time. A member is locked, too, so OUT is also
+/// refused here if it is a member under another name.
 fn lock(path: &Path, file: &File) -> Result<(), OutputError> {
     match file.try_lock() {
         Ok(()) => Ok(()),

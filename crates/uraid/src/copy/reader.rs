@@ -1,4 +1,4 @@
-//! The reading half of a copy: several stretches at a time, handed on in order.
+//! The reading half of a copy: reads several stretches at a time, and passes them on in order.
 //! Owns: cutting the work, skipping known zeroes, narrowing an unreadable stretch down to sectors.
 //! Not here: writing (`writer`), reading around a failed member (`engine`).
 //! Invariant: a sector is given up only after it was read alone.
@@ -15,7 +15,7 @@ use uraid_host::{CLIENT_ARENA, Local};
 
 /// The most that is read at once.
 const READ_MAX: Sectors = Sectors(1 << 11);
-/// Reads under way at a time.
+/// The most reads in flight.
 const READS_MAX: usize = 8;
 /// How long a read waits for buffers that other reads hold.
 const BUFFER_RETRY: Duration = Duration::from_micros(100);
@@ -23,7 +23,7 @@ const BUFFER_RETRY: Duration = Duration::from_micros(100);
 /// How reading ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// All was handed over.
+    /// All stretches were passed to the writer.
     Done,
     /// The writer ended early; it reports why.
     WriterEnded,
@@ -37,7 +37,7 @@ pub(super) enum Outcome {
     },
 }
 
-/// A stretch of what is copied, and the array that it is read from, by the same addresses.
+/// A range of the source, and the array that it is read from. Both have the same addresses.
 pub(super) struct Part {
     /// Where.
     pub range: Range,
@@ -45,8 +45,8 @@ pub(super) struct Part {
     pub array: Rc<HostArray>,
 }
 
-/// Reads the stretches in order and hands them over. `parts` are adjacent and cover all of them. `line` shows the
-/// progress; `done` sectors were done before.
+/// Reads the stretches in order and passes them to the writer. `parts` are adjacent and cover all of them. `line` shows
+/// the progress; `done` sectors were done before.
 pub(super) async fn read_all(
     local: &Local,
     parts: Vec<Part>,
@@ -69,7 +69,7 @@ struct Reads {
     local: Local,
     parts: Vec<Part>,
     under_way: VecDeque<UnderWay>,
-    /// Data is stored up to here, according to the last allocation query. One query covers many reads.
+    /// Where the data found by the last allocation query ends. One query covers many reads.
     stored_to: Sector,
 }
 
@@ -78,7 +78,7 @@ type Stretch = Result<Vec<Job>, (Sector, IoError)>;
 
 struct UnderWay {
     range: Range,
-    /// `None`: it is all zeroes and is not read.
+    /// `None`: the stretch is all zeroes and is not read.
     jobs: Option<Receiver<Stretch>>,
 }
 
@@ -123,7 +123,7 @@ impl Reads {
         }
     }
 
-    /// Starts the first part of a stretch and gives the rest back.
+    /// Starts reading the first part of a stretch, and returns the rest.
     async fn start(&mut self, all: Range) -> Range {
         let (array, wanted) = self.in_one_part(all);
         let known = self.known(&array, wanted).await;
@@ -141,7 +141,7 @@ impl Reads {
         Range::between(range.end(), all.end())
     }
 
-    /// The array of the start of a stretch, and the stretch as far as that array goes.
+    /// The array that holds the start of a stretch, and the part of the stretch that this array holds.
     fn in_one_part(&self, wanted: Range) -> (Rc<HostArray>, Range) {
         let part = self.parts.iter().find(|part| wanted.start < part.range.end()).expect("the parts cover all");
         assert!(part.range.start <= wanted.start, "the parts are adjacent");
@@ -162,8 +162,9 @@ impl Reads {
     }
 }
 
-/// Reads a stretch. If it cannot be read as a whole it is halved, down to single sectors, so that as little as possible
-/// is lost. An error that is not about these sectors ends it, with the first missing sector.
+/// Reads a stretch. A stretch that cannot be read as a whole is halved, down to single sectors, so that as little as
+/// possible is lost. An error that is not about these sectors ends the reading; it is returned with the first missing
+/// sector.
 async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch {
     let mut jobs: Vec<Job> = Vec::new();
     let mut left = vec![range];

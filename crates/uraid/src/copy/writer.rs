@@ -22,11 +22,11 @@ const SAVE_EVERY: Duration = Duration::from_secs(5);
 
 /// What to do with the next stretch. Stretches come in order.
 pub(super) enum Job {
-    /// These bytes.
+    /// The stretch has these bytes.
     Data(Range, Vec<u8>),
-    /// It is all zeroes.
+    /// The stretch is all zeroes.
     Zero(Range),
-    /// It could not be read.
+    /// The stretch could not be read.
     Lost(Range),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Queue {
 pub(super) struct Ended;
 
 impl Queue {
-    /// Hands a job over, as soon as there is room.
+    /// Queues a job as soon as there is room.
     pub(super) async fn send(&self, job: Job) -> Result<(), Ended> {
         let mut job = Some(job);
         std::future::poll_fn(|context| {
@@ -73,9 +73,9 @@ impl Queue {
 
 /// The result of the writer.
 pub(super) struct Written {
-    /// How far the copy is.
+    /// The state of every sector after the run.
     pub map: Map,
-    /// Whether it could write everything it was given.
+    /// `Err` if it could not write everything that it was given.
     pub outcome: Result<(), WriteError>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Written {
 pub(super) struct Writer(JoinHandle<Written>);
 
 impl Writer {
-    /// Starts it, with the map as it was before; `save_to` is where the map is saved, if at all.
+    /// Starts the writer. `map` is the state before this run; `save_to` is where the map is saved, if it is saved.
     pub(super) fn start(output: Output, map: Map, save_to: Option<PathBuf>) -> io::Result<(Writer, Queue)> {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let waiting = Arc::new(Mutex::new(None));
@@ -149,10 +149,10 @@ struct Work<S> {
 }
 
 impl<S: Sink> Work<S> {
-    /// From the first job to the last save.
+    /// Runs the writer, from the first job to the last save.
     fn run(mut self, jobs: Receiver<Job>) -> Written {
         let outcome = self.all(jobs);
-        // Whatever went wrong: what was written stays written, and the map records it.
+        // Save the map even after a failure, because what was written stays written.
         let saved = self.save();
         self.wake();
         Written { outcome: outcome.and(saved), map: self.map }
@@ -248,7 +248,7 @@ mod tests {
             self.written.lock().expect("one thread").push((range, false));
         }
 
-        /// What the map on disk says is done, all of it durable.
+        /// The sectors that the map on disk lists as done. Checks that all of them are durable.
         fn look(&self) -> Sectors {
             let map = Map::load(&self.map, IDENTITY, SIZE).expect("a map").expect("it is there");
             let done = [State::Copied, State::Lost].into_iter().flat_map(|state| map.of(state));

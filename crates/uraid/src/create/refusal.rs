@@ -110,7 +110,7 @@ pub(crate) fn new_content<'a>(
     NewContent { marks: marks.map(|mark| mark.extent(device_size)).collect(), superblock }
 }
 
-/// The error of a failed step: every member up to there may have changed.
+/// The error of a failed step. Every member of a step up to `at` may have changed.
 pub(crate) fn write_failed(steps: &[Step], at: usize, names: &[&str], source: IoError) -> Refusal {
     let mut changed: Vec<String> = Vec::new();
     for step in &steps[..=at] {
@@ -123,9 +123,9 @@ pub(crate) fn write_failed(steps: &[Step], at: usize, names: &[&str], source: Io
     Refusal::Write { changed, source: MetadataError::Io { member, action: steps[at].action(), source } }
 }
 
-/// A signature inside the data of an array that is declared consistent may belong to the array's content: the end of a
-/// mirror's member looks like the end of the partitioned disk that it mirrors. md's own superblocks are always wiped,
-/// as in mdadm.
+/// Whether a signature may be wiped. If the array is declared consistent, a signature inside its data may belong to the
+/// array's content: the end of a mirror's member looks like the end of the partitioned disk that it mirrors. md's own
+/// superblocks are always wiped, as in mdadm.
 fn may_wipe(mark: &Signature, superblock: &Superblock, creation: &Creation) -> bool {
     let data = Range::new(superblock.data_offset, superblock.data_size);
     let is_in_data = (data.start.0..data.end().0).contains(&(mark.at / uraid_block::SECTOR_BYTES as u64));

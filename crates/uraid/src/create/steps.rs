@@ -1,8 +1,8 @@
 //! The writes that make an array, in order, and running them.
 //! Owns: the order of wipes, first writes and syncs over all members. Not here: which old signatures are wiped (the
 //! parent), bytes (`uraid_format::create`).
-//! Invariant: no new superblock is written before every old one is durably gone: a crash in between leaves members
-//! without an array, never two arrays. A superblock is written after all that it points to is durable.
+//! Invariant: no new superblock is written before every old one is durably gone, so a crash in between leaves members
+//! without an array, never two arrays. A superblock is written only after everything that it points to is durable.
 
 use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
 use uraid_format::Superblock;
@@ -16,7 +16,7 @@ pub(crate) enum What {
     Wipe(Range),
     /// A part of the new metadata.
     Write(Sector, Vec<u8>),
-    /// What was written so far becomes durable.
+    /// Makes everything written so far durable.
     Sync,
 }
 
@@ -125,7 +125,7 @@ mod tests {
             data_offset: None,
             set_uuid,
             set_name: SetName::new("", "test").expect("a short name"),
-            // An older superblock of another array does not count beside a younger one.
+            // Of two superblocks on a member, the later one is in force.
             now_seconds: 1_700_000_000 + u64::from(set_uuid[0]),
             assume_clean: false,
             force: false,
@@ -137,7 +137,7 @@ mod tests {
     /// A member's superblock, and the arrays of all superblocks on it. `None`: none.
     type Carried = Option<(Candidate, Vec<[u8; 16]>)>;
 
-    /// A member in memory, what is durable and what is not yet.
+    /// A member in memory: its durable bytes, and the writes that are not durable yet.
     #[derive(Default)]
     struct Fake {
         durable: RefCell<Vec<u8>>,
@@ -241,7 +241,8 @@ mod tests {
                 let disks: Vec<Failing<'_>> = members.iter().map(|fake| Failing { fake, left: &left }).collect();
                 let outcome = carry_out(&steps, &disks).map_err(|(at, _)| at);
                 assert_eq!(outcome, if fail_at < count { Err(fail_at) } else { Ok(()) }, "{level}");
-                // A power cut right then: of the unsynced writes nothing, everything, or one part survives.
+                // A power cut right then: none of the unsynced writes survives, all of them do, or one of the first two
+                // does.
                 let kept: [&dyn Fn(usize) -> bool; 4] = [&|_| false, &|_| true, &|nth| nth == 0, &|nth| nth == 1];
                 for (case, kept) in kept.into_iter().enumerate() {
                     judge(&carried(&members, kept), fail_at == count, &format!("{level} {fail_at} of {count}, {case}"));

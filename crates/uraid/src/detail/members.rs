@@ -27,7 +27,7 @@ use uraid_layout::{Layout, Level, Spec, layout_name};
 pub(super) struct Told {
     /// One for each array.
     pub reports: Vec<Report>,
-    /// Why they make up no array; shown after the reports.
+    /// The error if the members make up no array; shown after the reports.
     pub outcome: Result<(), DetailError>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
     if let Some(error) = first_error.filter(|_| known.candidates.is_empty()) {
         return Err(error.into());
     }
-    // The report allows everything that changes nothing.
+    // For the report, allow everything that changes nothing.
     let look = AssembleOptions { force: false, run: true, read_only: true };
     let outcome = assemble(&known.candidates, &look);
     let reports = match &outcome {
@@ -75,10 +75,10 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
     Ok(Told { reports, outcome })
 }
 
-/// The array of each group of members, and the one that they make up where they carry the superblocks of one.
+/// The array of each group of members, and the array above them if they carry the superblocks of one.
 pub(super) fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -> Result<Told, DetailError> {
     let look = AssembleOptions { force: false, run: true, read_only: true };
-    // Before they are claimed here.
+    // Query this before this process claims the members.
     let in_use: Vec<InUse> = groups.iter().flatten().filter_map(|name| in_use_now(name, time_max)).collect();
     let stack = opening::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
     let report = |index| {
@@ -106,13 +106,13 @@ impl Known {
         report_of(plan, &paths, left_out.collect())
     }
 
-    /// With the members of the new geometry.
+    /// The report of an array whose reshape stopped half-way, with the members of the new geometry.
     fn report_of_half_reshaped(&self, both: &HalfReshaped) -> Report {
         let HalfReshaped { below, above, plan } = both;
         let (from, to) = if plan.is_backwards { (below, above) } else { (above, below) };
         let mut report = self.report_of_start(to);
         report.state.insert(report.state.len() - 1, "reshaping".to_owned());
-        // It is drawn in neither of its geometries.
+        // `--draw` shows neither of its two geometries.
         report.geometry = None;
         report.array_sectors = both.array_size().0;
         report.reshape = Some(Reshape {
@@ -139,13 +139,14 @@ impl Known {
         std::error::Error::source(error).map_or(text.clone(), |cause| format!("{text}: {cause}"))
     }
 
-    /// `outcome`: of all of them together. `time_max`: how long a member may take.
+    /// The report of all known members. `outcome` is that of all of them together; `time_max`: how long a member may
+    /// take.
     fn report(&self, outcome: &Result<StartPlan, AssembleError>, time_max: Option<Duration>) -> Report {
         let mut report = match outcome {
             Ok(plan) => self.report_of_start(plan),
             Err(error) => self.report_of_none(error),
         };
-        // If it starts at all: what `serve` without options would do.
+        // If the array can be started, find out what `serve` without options would do.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
         if let Ok(plan) = &as_served {
             let name = |member: usize| self.names[plan.members[member].candidate].clone();
@@ -159,7 +160,7 @@ impl Known {
         report
     }
 
-    /// The report of members that make up no array that starts.
+    /// The report of members whose array cannot be started.
     fn report_of_none(&self, error: &AssembleError) -> Report {
         match error {
             // All possible members are there: show the slots that `--force` would use.
@@ -251,7 +252,7 @@ impl Known {
     }
 }
 
-/// Who has a member; `None`, too, if that cannot be told.
+/// Who uses a member; `None` if nobody does, or if that cannot be found out.
 fn in_use_now(name: &str, time_max: Option<Duration>) -> Option<InUse> {
     let own = name.to_owned();
     let look = move || holder(&member_name::resolve(&own).ok()?).ok()?;
@@ -285,7 +286,7 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
     let empty = plan.missing.iter().map(|slot| empty_slot(&plan.template, slot, !plan.refused.is_empty()));
     let mut members: Vec<Member> = placed.chain(empty).collect();
     members.sort_by_key(Member::order);
-    // Ignore the read-only request of this very look: it is not a property of the array.
+    // Ignore that this report itself asked for read-only: that is not a property of the array.
     let read_only = assembly::read_only_text(plan, |member| paths[member].clone());
     let read_only = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested));
     Report { state, members, read_only, left_out, ..shape_of(&plan.template, Some(&plan.layout)) }

@@ -17,7 +17,7 @@ use uraid_format::ppl::PplHeader;
 use uraid_format::{Features, Role, SUPERBLOCK_BYTES, Superblock, uuid};
 
 /// The most bytes of a bitmap that are read: 64 MiB, which hold a bit for each 64 MiB of 32 PiB. A longer bitmap is
-/// damaged, or made to keep `examine` busy: a sparse file can hold 2^51 bytes of one.
+/// damaged, or forged to keep `examine` busy: a sparse file can claim 2^51 bytes of bitmap.
 const BITMAP_BYTES_MAX: u64 = 64 << 20;
 
 /// The areas; `None` if the superblock does not announce one, an error's text if it is broken.
@@ -41,7 +41,7 @@ pub(super) fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
             let bytes = block(member, superblock.ppl_extent().map(|log| log.start))?;
             PplHeader::parse(&bytes, id).map_err(text_of)
         }),
-        // A journal's recovery_offset is where its log begins to count, in sectors of its data.
+        // A journal's recovery_offset is the place where the log begins, in sectors of the journal's data.
         journal: is_journal.then(|| {
             let at = superblock.data_offset.0.checked_add(superblock.recovery_offset);
             JournalBlock::parse(&*block(member, at.map(Sector))?, id).map_err(text_of)
@@ -57,7 +57,7 @@ pub(super) fn read_block(member: &Unclaimed, at: Sector) -> io::Result<Box<[u8; 
     Ok(block)
 }
 
-/// Without the member's name, which is printed above.
+/// The error's text without the member's name, which is printed above.
 fn list_error(error: ProbeError) -> String {
     match error {
         ProbeError::BadBlocks { source, .. } => text_of(source),

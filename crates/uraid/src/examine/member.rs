@@ -16,7 +16,7 @@ pub(super) struct Examined {
     /// The device's size.
     pub size: Sectors,
     pub superblock: Superblock,
-    /// The same in the words of version 0.90, where it is one.
+    /// The superblock in its 0.90 form, if it is one of version 0.90.
     pub old: Option<Superblock090>,
     pub checksum: Checksum,
     /// Why it is unusable although its fields make sense: its checksum is wrong.

@@ -1,7 +1,8 @@
 //! A 0.90 superblock in `mdadm --examine`'s words and order, which are not those of the later versions.
 //! Owns: the text, the keys of JSON that only 0.90 has. Not here: the fields (`format`), what later versions have too
-//! (`text`, `machine`). Invariant: a line that mdadm prints too reads the same but for the time zone, which is said
-//! (UTC), and for mdadm's remark that an array was made on this host, which it tells from a hash in the array's id.
+//! (`text`, `machine`). Invariant: a line that mdadm also prints is the same, with two exceptions: the time zone is
+//! named (UTC), and mdadm's remark is missing that an array was made on this host (mdadm finds that by a hash in the
+//! array's id).
 //! Spec: docs/md/formats.md#version-090; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;

@@ -1,7 +1,7 @@
 //! A superblock in `mdadm --examine`'s words and order.
 //! Owns: the text. Not here: the values (`member`, `areas`), the text of version 0.90 (`old`).
-//! Invariant: a line that mdadm prints too is the same except for the time zone, which is named (UTC). Different on
-//! purpose: control characters in names show as `_`, and a negative space after the data shows as negative.
+//! Invariant: a line that mdadm also prints is the same, except that the time zone is named (UTC). Two more things
+//! differ on purpose: control characters in names show as `_`, and a negative space after the data shows as negative.
 //! Spec: docs/md/behaviour.md#mdadms-reports; `tests/examine.rs` compares with the installed mdadm.
 
 use super::member::Examined;

@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 /// Lines to copy: mkfs options for the stripe geometry, and a line that stops mdadm from assembling the members.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Hints {
-    /// They erase the array. `None` unless it is blank and has chunks that a file system could align to.
+    /// The mkfs options, which erase the array. `None` unless it is blank and has chunks that a file system could align
+    /// to.
     mkfs_xfs: Option<String>,
     mkfs_ext4: Option<String>,
     /// For mdadm.conf.
@@ -57,8 +58,8 @@ impl Report {
             "raid4" | "raid5" => slots.checked_sub(1)?,
             "raid6" => slots.checked_sub(2)?,
             "raid10" => {
-                // Only near copies lie beside each other: `far=2` is written to all members before it comes round.
-                // Where they do not divide the slots, a stripe goes over all of them.
+                // Only near copies lie beside each other: with `far=2`, all members are written before a stripe returns
+                // to the first. If the copies do not divide the slots, a stripe covers all of them.
                 let near = self.layout.as_deref()?.split(", ").find_map(|part| part.strip_prefix("near="));
                 let near = near.map_or(Some(1), |near| near.parse::<u32>().ok())?;
                 if slots.checked_rem(near)? == 0 { slots / near } else { slots }
@@ -77,8 +78,8 @@ mod tests {
     use uraid_block::Sectors;
     use uraid_layout::{Layout, Level, Spec, layout_name};
 
-    /// The chunks of md's optimal I/O size, which it announces to file systems: of raid10 the number of members,
-    /// divided by the near copies if that leaves no rest; far and offset copies do not count.
+    /// The number of chunks in the optimal I/O size that md announces to file systems. For raid10 it is the number of
+    /// members, divided by the near copies if that leaves no remainder; far and offset copies do not count.
     #[test]
     fn file_systems_are_told_the_stripes_that_md_tells_them() {
         let (near, far, offset) = (|n: u32| 0x100 + n, |n: u32| 1 + (n << 8), |n: u32| 0x1_0001 + (n << 8));
@@ -130,7 +131,7 @@ mod tests {
             };
             let found = report.stripes().map(|stripes| stripes.data);
             assert_eq!(found, expected, "{level} {layout:#x} {raid_disks}");
-            // What the engine announces for its clients' requests is the same.
+            // The engine announces the same to its clients.
             let member_sizes = match level {
                 Level::Linear | Level::Raid0 => vec![Sectors(40_960); raid_disks.into()],
                 Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => Vec::new(),

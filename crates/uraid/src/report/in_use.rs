@@ -1,5 +1,5 @@
-//! Members that other processes or the kernel have claimed, of an array that this process does not find running.
-//! Owns: [`InUse`], its text. Not here: who has a member (`uraid_host::holder`).
+//! Members that other processes or the kernel have claimed, in a report of an array that this process could not ask.
+//! Owns: [`InUse`], its text. Not here: who uses a member (`uraid_host::holder`).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

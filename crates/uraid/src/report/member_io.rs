@@ -13,7 +13,7 @@ use uraid_block::sizes;
 /// A request is reported only after it was in flight for this long: disks sometimes take a second.
 pub(crate) const UNANSWERED_MIN: Duration = Duration::from_secs(2);
 
-/// Since the array was started, by all threads.
+/// The requests to one member since the array was started, by all threads.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct MemberIo {
     pub reads: MemberRequests,
@@ -26,11 +26,12 @@ pub(crate) struct MemberIo {
     pub read_elsewhere_sectors: u64,
     /// None before the first request has ended.
     pub slowest: Option<SlowestRequest>,
-    /// How long the oldest request in flight has been with it, in milliseconds, to within a second; 0 if there is none.
+    /// How long the member has had its oldest request in flight, in milliseconds, to within a second; 0 if there is
+    /// none.
     #[serde(default)]
     pub unanswered_ms: u64,
-    /// It had more read errors than `serve --max-read-errors` allows, and stays because the array cannot serve without
-    /// it.
+    /// Whether the member had more read errors than `serve --max-read-errors` allows, and stays because the array
+    /// cannot serve without it.
     pub is_needed: bool,
 }
 
@@ -65,7 +66,7 @@ impl MemberIo {
         if words.is_empty() { "-".to_owned() } else { words.join(", ") }
     }
 
-    /// Whether a request has been with it for long.
+    /// Whether the member has kept a request for a long time.
     pub(crate) fn is_silent(&self) -> bool {
         Duration::from_millis(self.unanswered_ms) >= UNANSWERED_MIN
     }

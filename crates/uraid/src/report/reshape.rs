@@ -10,11 +10,12 @@ use uraid_layout::{Layout, layout_name};
 /// A reshape that stopped half-way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Reshape {
-    /// How far it is, in sectors of the array from the start.
+    /// The position of the reshape, in sectors of the array.
     pub position: u64,
-    /// It runs from the end: sectors from `position` on have the new geometry. Otherwise those below it.
+    /// Whether the reshape runs from the end: then sectors from `position` on have the new geometry, otherwise those
+    /// below.
     pub is_backwards: bool,
-    /// Slots after it less slots before it.
+    /// The number of slots after the reshape minus the number before it.
     pub delta_disks: i64,
     /// The geometry before.
     pub from: Shape,

@@ -1,6 +1,6 @@
 //! Running arrays: what each shard does from the first mail to the last.
 //! Owns: the order of start, open, close, stop and end over all shards and arrays. Not here: how long a stop may take and
-//! what it says meanwhile (`stopping`), what the parts share (`session`), what one array answers (`overseer`).
+//! what is logged meanwhile (`stopping`), what the parts share (`session`), what one array answers (`overseer`).
 //! Invariant: no shard ends before the arrays are stopped, because all shards carry their mail. A member array is
 //! started before the array that is made of it, and stopped after it.
 //!
@@ -30,8 +30,8 @@ use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
 /// How long to wait for the caller of `stop` to take its answer before the process ends anyway.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Runs the arrays to their end. The members stay open until the process ends: to close one that does not answer would
-/// wait, and keep the outcome from being said.
+/// Runs the arrays to their end. The members stay open until the process ends: closing a member that does not answer
+/// would wait, and the outcome would not be printed.
 pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
     let setup = Arc::new(setup);
     let of = setup.clone();
@@ -39,7 +39,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
         let_others_claim_but(&of.stack, members);
         say_left_behind(&of.stack, members);
     });
-    // Without a limit the age of requests is noted all the same.
+    // The age of requests is tracked even without a limit.
     let member_timeout = setup.options.member_timeout.or(Some(Duration::MAX));
     let (shards, options) = (setup.shards, Options { left_behind, member_timeout, ..setup.options.clone() });
     let outcomes = uraid_host::run(shards, &options, |shard| shard_main(shard, setup.clone()));
@@ -47,18 +47,18 @@ pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
     outcomes.into_iter().collect()
 }
 
-/// Releases the members that owe no answer, whatever became of their arrays: every thread has ended, so nothing reads or
-/// writes them any more. Those in `left` may still work on requests from before.
+/// Releases the members that have answered all requests, whether or not their arrays stopped cleanly: every thread has
+/// ended, so nothing reads or writes them any more. Members in `left` may still work on earlier requests.
 fn let_others_claim_but(stack: &Stack, left: &[String]) {
     let is_known = |name: &String| claimed(stack).any(|(_, member)| member.name() == name);
-    // Without the name of each member that owes answers, any of them may be meant.
+    // If a name in `left` is unknown, it may stand for any member, so release none.
     if left.iter().all(is_known) {
         let answered = claimed(stack).filter(|(_, member)| !left.iter().any(|name| name == member.name()));
         answered.for_each(|(_, member)| member.release_locks());
     }
 }
 
-/// The arrays are stopped, and the kernel keeps this process.
+/// Reports the members for which the kernel keeps this process, although the arrays are stopped.
 fn say_left_behind(stack: &Stack, members: &[String]) {
     for member in members {
         let found = claimed(stack).find(|(_, claimed)| claimed.name() == member);
@@ -117,7 +117,8 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     session.finish(outcome.clone());
     let answers = session.changed.wait_for(|| (session.answers_due.get() == 0).then_some(()));
     race(answers, local.sleep(LAST_ANSWER_TIME_MAX)).await;
-    // Before any member is closed: one that does not answer keeps the process, but not the names of its arrays.
+    // Close the sockets before any member is closed: a member that does not answer keeps the process, but must not keep
+    // the names of its arrays.
     station.setup.frontends.close();
     station.tell_all(|| Message::End);
     station.heard.wait(|heard| heard.end.get()).await;
@@ -165,7 +166,7 @@ impl Session {
             }
             Either::Right(Ok(())) => {}
             Either::Right(Err(source)) => {
-                // The others would be started in vain.
+                // There is no point in starting the others.
                 self.ask_to_stop(&format!("{name} could not be started"), Some(index));
                 let status = self.station.arrays[index.0].status();
                 return Err(self.setup().stack.start_error(index, &status, source));
@@ -218,7 +219,7 @@ impl Session {
     }
 }
 
-/// Shows how far the resync of an array is, until it ends.
+/// Shows the progress of an array's resync until it ends.
 async fn show_resync(array: Rc<HostArray>, name: String) {
     let mut line = ProgressLine::new(&format!("{name}: resync"));
     match array.wait(|progress| line.show(progress.done, progress.total)).await {

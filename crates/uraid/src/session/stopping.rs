@@ -26,7 +26,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct Waits {
     named: BTreeSet<String>,
-    /// The latest end, counted from the beginning of the stop.
+    /// When the array is given up, counted from the beginning of the stop.
     end: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl Waits {
         Some(new)
     }
 
-    /// When to give up an array whose stop begins after `elapsed`. In whole seconds if `time_max` is.
+    /// When to give up an array whose stop begins after `elapsed`: in whole seconds if `time_max` is whole seconds.
     fn end(&self, elapsed: Duration, time_max: Duration) -> Duration {
         let end = Duration::from_secs(elapsed.as_secs()) + time_max;
         self.end.map_or(end, |said| said.min(end))
@@ -73,7 +73,7 @@ impl ClientsLeft {
 }
 
 impl Session {
-    /// Since when arrays are being stopped.
+    /// How long the stop has taken so far.
     fn stopping_for(&self) -> Duration {
         let began = self.stop_began.get().expect("arrays are stopped when that was asked for");
         self.station.shard.now().since(began)
@@ -83,7 +83,8 @@ impl Session {
         self.setup().options.member_timeout.map_or(STOP_TIME_MAX_UNBOUNDED, |time| time + STOP_TIME_MAX)
     }
 
-    /// Logs which members have not answered requests of clients, which a stop waits for first. Runs until dropped.
+    /// Logs which members have not answered requests of clients. A stop waits for these requests first. Runs until
+    /// dropped.
     pub(super) async fn say_what_clients_wait_for(&self) {
         let stack = &self.setup().stack;
         loop {
@@ -98,7 +99,7 @@ impl Session {
                 let its = silent.iter().filter(|(of, _)| is_below(*of));
                 let its: Vec<String> = its.map(|(_, name)| name.clone()).collect();
                 if !its.is_empty() {
-                    // Arrays with higher indexes are stopped before it, one after the other.
+                    // Arrays with higher indexes are stopped before this one, one after the other.
                     let turn = u32::try_from(self.runs.len() - top.0).expect("arrays are few");
                     self.say_stop_waits(top, its, DRAIN_TIME_MAX + self.stop_time_max() * turn);
                 }
@@ -153,16 +154,16 @@ impl Session {
         warn(&format!("{}: {how}", array.name));
     }
 
-    /// Releases members early: the kernel does not end a process while one of its members does not answer, and the
-    /// others need not wait for it. Only after a clean stop of an array with redundancy: there, a member with requests
-    /// in flight has been failed.
+    /// Releases the members of an array early: the kernel does not end a process while one of its members does not
+    /// answer, and the other members need not stay claimed for that time. This happens only after a clean stop of an
+    /// array with redundancy: there, a member with requests in flight has been failed.
     fn let_members_go(&self, index: ArrayIndex) {
         let Members::Claimed(members) = &self.setup().stack.array(index).members else { return };
         let states = self.station.arrays[index.0].status().members;
         for (member, state) in members.iter().zip(states) {
             match state {
                 MemberState::Active(_) | MemberState::Spare => member.release_locks(),
-                // It may still have requests in flight from before it failed.
+                // A failed member may still have requests in flight from before it failed.
                 MemberState::Faulty { .. } => {}
             }
         }
@@ -195,7 +196,7 @@ impl Session {
                     })
                 }
                 Either::Right(()) => {
-                    // Its requests in flight cannot be cancelled: as after a kill, the superblocks say dirty.
+                    // The requests in flight cannot be cancelled. As after a kill, the superblocks say dirty.
                     let requests = self.station.arrays[index.0].requests_in_flight();
                     let is_redundant = self.station.arrays[index.0].layout().level().is_redundant();
                     let (array, members) = (name.clone(), self.station.shard.unanswered_members());

@@ -21,12 +21,12 @@ pub(crate) struct Unknown {
     pub data_offset: bool,
 }
 
-/// In KiB, after the default of 512: first the defaults of mdadm and other tools.
+/// The chunks to try after the default of 512, in KiB. The defaults of mdadm and of other tools come first.
 const CHUNKS: [u64; 8] = [64, 128, 256, 32, 1024, 16, 8, 4];
 
-/// Other default data offsets of versions 1.1 and 1.2 than the one that `create` computes from the members' sizes, in
-/// sectors: mdadm from 3.1.2 on at 1 MiB, from 3.2.5 on at 128 MiB (and 1 MiB more with room for a bitmap), and at 2
-/// MiB for chunks of 512 KiB on small members; before that directly after superblock and bitmap.
+/// Default data offsets of versions 1.1 and 1.2, in sectors, besides the one that `create` computes from the members'
+/// sizes. mdadm has 1 MiB from 3.1.2 on. From 3.2.5 on it has 128 MiB (and 1 MiB more with room for a bitmap), and 2
+/// MiB for chunks of 512 KiB on small members. Older versions put the data directly after superblock and bitmap.
 const OFFSETS: [u64; 7] = [2048, 262_144, 264_192, 4096, 272, 264, 16];
 
 /// A geometry and its addresses.
@@ -45,7 +45,7 @@ pub(super) fn trials(
     let mut all: Vec<Asked> = Vec::new();
     let mut refused = None;
     for geometry in geometries(given, unknown) {
-        // Many of the tried geometries do not fit the members, which are too small for them.
+        // Skip geometries that do not fit: the members are too small for many of them.
         let asked = match asked(&geometry, &members) {
             Ok(asked) => asked,
             Err(error) => {
@@ -129,7 +129,7 @@ fn asked(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<Asked, Assu
     Ok(Asked { geometry: Geometry { data_offset, ..geometry.clone() }, trial })
 }
 
-/// Spreads the missing members between the others: in the named order no array might be readable without them.
+/// Spreads the missing members between the others. In the named order, a raid10 might lack both copies of a chunk.
 fn spread(level: Level, members: &[Option<Claimed>]) -> Vec<Option<Claimed>> {
     if level != Level::Raid10 {
         return members.to_vec();
