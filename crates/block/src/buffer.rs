@@ -87,7 +87,7 @@ struct Block {
     /// Pieces made by the owner, minus those it has dropped.
     local: Cell<i32>,
     next_free: Cell<u32>,
-    /// The same for all other threads, times [`ONE_REMOTE`]; plus [`IS_RETURNED`].
+    /// Pieces made minus pieces dropped by all other threads, times [`ONE_REMOTE`]; plus [`IS_RETURNED`].
     remote: AtomicU32,
     next_returned: AtomicU32,
 }
@@ -209,7 +209,7 @@ impl Inner {
         while next != NO_BLOCK {
             let block = &self.blocks[next as usize];
             next = block.next_returned.load(Ordering::Relaxed);
-            // From here on other threads may put it into the list again.
+            // From here on, other threads may put the block into the list again.
             let remote = block.remote.fetch_and(!IS_RETURNED, Ordering::AcqRel) & !IS_RETURNED;
             if block.pieces(remote) == 0 {
                 self.free(block, remote);
@@ -221,7 +221,7 @@ impl Inner {
 /// Frees everything if no handle and no piece is left. Owner only; if it frees, the caller must not use `inner` again.
 #[inline]
 fn end_if_unused(inner: NonNull<Inner>) {
-    // SAFETY: alive: only this function frees it, on the owner's thread, when nothing refers to it any more.
+    // SAFETY: `inner` is alive: only this function frees it, on the owner's thread, when nothing refers to it any more.
     let (handles, leased) = unsafe { (inner.as_ref().handles.get(), inner.as_ref().leased.get()) };
     if handles == 0 && leased == 0 {
         // SAFETY: made by `Box::leak` in `Arena::new`; no handle and no piece refers to it.

@@ -108,7 +108,7 @@ impl std::fmt::Display for OsSuffix {
 mod tests {
     use super::*;
 
-    /// A copy from a member that is gone would otherwise go on to its end and give up every sector.
+    /// Otherwise a copy from a member that is gone would continue to its end and give up every sector.
     #[test]
     fn only_a_medium_error_concerns_its_sectors_so_a_copy_continues() {
         let others = [

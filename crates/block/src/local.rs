@@ -220,8 +220,8 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
     join_each(futures).await.collect()
 }
 
-/// The same without a list of the values: one allocation holds everything. The futures are created by this call and
-/// driven by awaiting the result.
+/// As [`join_all`], but without a list of the values: one allocation holds everything. The futures are created by this
+/// call and driven by awaiting the result.
 pub fn join_each<F: Future>(futures: impl IntoIterator<Item = F>) -> JoinEach<F> {
     JoinEach { stages: futures.into_iter().map(Stage::Running).collect() }
 }

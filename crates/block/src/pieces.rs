@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 /// Bytes in several pieces, in order: one vectored I/O. Pieces that are adjacent in memory are joined.
 ///
 /// Aligned for two reasons: it is moved as two words of 16 bytes, and a `Result` stores the error beside it instead of
-/// overlapping it. Otherwise a load covers several smaller stores, and must wait for all of them (no store forwarding).
+/// overlapping it. Without the alignment, one load would cover several smaller stores and would have to wait for all of
+/// them (no store forwarding).
 #[derive(Debug)]
 #[repr(align(16))]
 pub struct Pieces<P> {

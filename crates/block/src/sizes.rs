@@ -81,7 +81,7 @@ pub fn human(bytes: u128) -> String {
     format!(" ({} {letter}iB {} {letter}B)", hundredths(bytes, binary), hundredths(bytes, decimal))
 }
 
-/// `94.37MB`: the same without the binary half; empty below 5000 KiB.
+/// `94.37MB`: as [`human`], without the binary half; empty below 5000 KiB.
 pub fn human_brief(bytes: u128) -> String {
     unit_of(bytes)
         .map_or(String::new(), |(index, letter)| format!("{}{letter}B", hundredths(bytes, 1000u128.pow(index + 2))))
@@ -111,7 +111,7 @@ pub fn exact(size: Sectors) -> String {
 /// `18.00 MiB`.
 pub fn binary(size: Sectors) -> String {
     const STEP: f64 = 1024.0;
-    // What would be printed as 1024 of a unit is printed as 1 of the next.
+    // A size that would be printed as 1024 of a unit is printed as 1 of the next unit.
     const LIMIT: f64 = STEP - 0.005;
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = size.bytes() as f64 / STEP;

@@ -17,8 +17,9 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The counts over the blocks at these places. Strings are taken within sectors only: every seam lies between two
-    /// sectors, so no candidate seam is evidence for itself. Four equal bytes are padding and are skipped.
+    /// The counts over the blocks at these places. Only strings within one sector are counted: every seam lies between
+    /// two sectors, so the strings across a candidate seam do not count as evidence for that seam. Four equal bytes are
+    /// padding and are skipped.
     pub(crate) fn of(bench: &mut Bench<'_>, members: usize, places: &[Sector]) -> Counts {
         let of_each = (WINDOWS_MAX / (places.len() * members).max(1)).max(1);
         let mut sorted = Vec::new();
@@ -64,8 +65,8 @@ impl Counts {
         found as f64
     }
 
-    /// How much likelier `head` is after `tail` than anywhere, in bits, by the five strings of three and four bytes
-    /// that cross the seam. A single count is not significant: one is added to each count, found or expected.
+    /// How much likelier `head` is after `tail` than elsewhere, in bits. Uses the five strings of three and four bytes
+    /// that cross the seam. One is added to each count, found or expected, because a single count is not significant.
     ///
     /// `..the qui|ck brown`: "uick" occurs 9 times, and "uic" and "k" would meet 0.2 times by chance: log2(10 / 1.2) = 3.
     /// `..the qui|Total 17`: "uiTo" never occurs, and "ui" and "To" would meet 0.3 times by chance: log2(1 / 1.3) =

@@ -27,7 +27,7 @@ impl Mark {
     }
 }
 
-/// The marks that the array's first bytes announce; none if their format is unknown.
+/// The marks to expect, because the array's first bytes record their places; none if the format is unknown.
 pub(crate) fn promised(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let mut marks = gpt(head);
     marks.extend(ext4(head));
@@ -59,8 +59,8 @@ pub(crate) fn partitions(head: &[u8; HEAD_BYTES]) -> Vec<ArraySector> {
     starts.into_iter().filter(|start| *start != 0).map(ArraySector).collect()
 }
 
-/// The backup table, at the place that the first one records, records its own place; its entries are 32 sectors before
-/// it and equal those of the first table.
+/// The backup table is at the place that the first one records, and records that place, too. Its entries are 32 sectors
+/// before it and equal those of the first table.
 fn gpt(head: &[u8; HEAD_BYTES]) -> Vec<Mark> {
     let first = &head[512..1024];
     if &first[..8] != b"EFI PART" {

@@ -10,8 +10,9 @@
 //!            a     b     c     d                          a     b     c     d
 //!  row 17   4.4   4.6   5.8   4.5   parity is on c       7.9   4.6   7.9   4.5   a zip file on a or on c: no vote
 //! ```
-//! In left-symmetric and left-asymmetric parity moves one slot down with every row, so votes give the order of all
-//! members. They do not distinguish it from right-... in reverse, nor symmetric from asymmetric: seams and marks do.
+//! In left-symmetric and left-asymmetric layouts, parity moves one slot down with every row, so votes give the order of
+//! all members. They do not distinguish this from the reverse order in a right-... layout, nor symmetric from
+//! asymmetric layouts: seams and marks do.
 
 use crate::bench::{Assumed, BLOCK, Bench};
 use crate::ranking::Tally;

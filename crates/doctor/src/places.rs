@@ -1,6 +1,7 @@
 //! The sampled places: the same sectors for every geometry, so that candidates are compared on the same bytes.
 //! Owns: which places, and how many. Not here: the evidence at each place (`rows`, `seams`, `parity_place`).
-//! Invariant: at most [`SCANNED_MAX`] places are read. Their distances share no period with a rotation of parity.
+//! Invariant: at most [`SCANNED_MAX`] places are read. Their distances have no period in common with the rotation of
+//! parity.
 
 use crate::bench::{BLOCK, Bench};
 use crate::question::Question;
@@ -45,8 +46,8 @@ pub(crate) fn sectors(at: Sector) -> impl Iterator<Item = Sector> {
     (0..BLOCK.0).map(move |nth| at + Sectors(nth))
 }
 
-/// The n-th of numbers below `below` that are spread evenly modulo every power of two: steps of the golden ratio of
-/// 2^32. `below` is at most 2^60, so the product fits 128 bits.
+/// The n-th number of a sequence below `below` that is spread evenly modulo every power of two: its steps are the
+/// golden ratio of 2^32. `below` is at most 2^60, so the product fits 128 bits.
 fn scattered(nth: u64, below: u64) -> u64 {
     let fraction = (nth * 2_654_435_769) & 0xffff_ffff;
     u64::try_from((u128::from(fraction) * u128::from(below)) >> 32).expect("less than below")

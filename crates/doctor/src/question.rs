@@ -60,7 +60,7 @@ pub enum SearchError {
 }
 
 impl Trial {
-    /// Whether it can be searched with this many members.
+    /// Fails if this geometry cannot be searched with this many members.
     pub(crate) fn check(&self, members: usize) -> Result<(), SearchError> {
         let (level, slots) = (self.layout.level(), usize::from(self.layout.slots()));
         // The members of a raid1 are alike: it has one order.
@@ -82,8 +82,8 @@ impl Trial {
         SearchError::TooFew { found, slots: usize::from(layout.slots()), level: layout.level().name() }
     }
 
-    /// The addresses in this order; they differ from `layout`'s if members of different sizes change places. `None` if
-    /// there is no such array.
+    /// The layout for this order. It differs from `layout` if members of different sizes change places. `None` if there
+    /// is no such array.
     pub(crate) fn layout_in(&self, order: &[Option<usize>]) -> Option<std::borrow::Cow<'_, Layout>> {
         use std::borrow::Cow;
         let is_by_size = matches!(self.layout.level(), Level::Linear | Level::Raid0);

@@ -49,17 +49,17 @@ pub struct Candidate {
     pub seams: Tally,
     /// Rows in which the member that looks like parity is the expected one.
     pub parity: Tally,
-    /// Something is stored at the start of its data, and nothing directly before.
+    /// Whether something is stored at the start of the data area, and nothing directly before it.
     pub begins: bool,
 }
 
 impl Candidate {
-    /// Only the evidence that chance does not produce.
+    /// The points of the evidence that chance does not produce.
     fn hard(&self) -> usize {
         self.rows.agreed + self.marks.agreed + 2 * usize::from(self.begins)
     }
 
-    /// All evidence.
+    /// The points of all evidence.
     pub fn points(&self) -> usize {
         HARD_POINTS * self.hard() + self.seams.agreed + self.parity.agreed
     }

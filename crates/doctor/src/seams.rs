@@ -150,7 +150,7 @@ fn counts_on(before: &Bytes, behind: &Bytes) -> bool {
     RECORDS.iter().any(|record| steps(before, *record).any(|(field, expected)| word(behind, field) == expected))
 }
 
-/// For each chunk end at the rows of these places, the sector that follows it in this layout.
+/// For each end of a chunk in the rows of these places, the sector that follows it in this layout.
 pub(crate) fn next(layout: &Layout, data_offset: Sector, places: &[Sector]) -> Next {
     let (size, chunk) = (layout.array_size().0, layout.chunk().0);
     let mut next = Next::new();

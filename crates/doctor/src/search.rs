@@ -123,7 +123,7 @@ fn begins(bench: &mut Bench<'_>, members: usize, data_offset: Sector) -> bool {
     places::sectors(data_offset).any(&mut has_data) && !before.any(has_data)
 }
 
-/// How many of the marks are found that the starts of the array and of its partitions announce.
+/// How many marks are found, of those that the starts of the array and of its partitions record.
 fn marks_of(bench: &mut Bench<'_>, assumed: &Assumed<'_>) -> Tally {
     let head = head_at(bench, assumed, ArraySector(0));
     let mut tally = Tally::default();

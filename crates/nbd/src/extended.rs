@@ -47,8 +47,8 @@ impl Request {
         })
     }
 
-    /// How many bytes follow the header. Without extended headers: the length of a write. With them: the length if the
-    /// flag is set, for every command; even commands without a payload are then followed by one.
+    /// How many bytes follow the header. Without extended headers: the length of a write. With them: the length, if the
+    /// flag PAYLOAD_LEN is set. That holds for every command, even for commands that normally have no payload.
     pub fn payload_bytes(&self, is_extended: bool) -> u64 {
         let has_payload =
             if is_extended { self.flags.contains(CommandFlags::PAYLOAD_LEN) } else { self.command == Command::Write };

@@ -42,7 +42,7 @@ impl<'a> MetaContextQuery<'a> {
         let name = read_string(&mut cursor)?;
         let count = cursor.u32()?;
         let mut queries = Vec::new();
-        // Each has at least its length field, so a count that is too large ends with the bytes.
+        // Each query has at least a length field, so if the count is too large, the loop ends with the bytes.
         for _ in 0..count {
             queries.push(read_string(&mut cursor)?);
         }
@@ -107,7 +107,7 @@ impl BlockStatus {
         bytes
     }
 
-    /// Reads the payload with 32-bit lengths. No extent, and an empty one, are errors.
+    /// Reads the payload with 32-bit lengths. It is an error if there is no extent, or an empty one.
     pub fn parse(payload: &[u8]) -> Result<BlockStatus, WireError> {
         let mut cursor = Cursor::new(payload);
         let context = cursor.u32()?;
@@ -134,8 +134,8 @@ impl BlockStatus {
         bytes
     }
 
-    /// Reads the payload with 64-bit lengths. The count must be that of the extents. No extent, or one of length 0, is
-    /// an error.
+    /// Reads the payload with 64-bit lengths. It is an error if the announced count is not the number of extents, if
+    /// there is no extent, or if one has length 0.
     pub fn parse_extended(payload: &[u8]) -> Result<BlockStatus, WireError> {
         let mut cursor = Cursor::new(payload);
         let (context, count) = (cursor.u32()?, cursor.u32()?);

@@ -27,11 +27,11 @@ pub struct Cookie(pub u64);
 /// A client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// How.
+    /// Options of the command.
     pub flags: CommandFlags,
-    /// What.
+    /// What the request does.
     pub command: Command,
-    /// Its name.
+    /// The client's identifier of the request.
     pub cookie: Cookie,
     /// The first byte, as sent by the client: nothing is checked here.
     pub offset: u64,
@@ -67,8 +67,8 @@ impl Request {
         })
     }
 
-    /// The offset in the request's buffer of a reply's content. An error if the content lies outside of the request,
-    /// whatever 64-bit numbers the server sends.
+    /// Where a reply's content belongs in the request's buffer, in bytes. An error if the content lies outside of the
+    /// request, whatever 64-bit numbers the server sends.
     pub fn place(&self, offset: u64, length: u32) -> Result<usize, WireError> {
         let outside = WireError::OutsideRequest { offset, length };
         let start = offset.checked_sub(self.offset).ok_or(outside)?;
@@ -281,7 +281,7 @@ pub enum ReplyHeader {
 }
 
 impl ReplyHeader {
-    /// Reads a header from the front of `bytes` and gives how many bytes it had; `None` when more bytes are needed.
+    /// Reads a header from the front of `bytes`. Returns it with its length in bytes; `None` if more bytes are needed.
     pub fn parse(bytes: &[u8]) -> Result<Option<(ReplyHeader, usize)>, WireError> {
         let Some(magic) = bytes.first_chunk::<4>() else { return Ok(None) };
         match u32::from_be_bytes(*magic) {

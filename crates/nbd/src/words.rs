@@ -95,13 +95,13 @@ flags! {
         SEND_WRITE_ZEROES = 6;
         /// A client can request a read in one piece.
         SEND_DF = 7;
-        /// A flush on one connection covers what was answered on all.
+        /// A flush on one connection covers writes that were answered on any connection.
         CAN_MULTI_CONN = 8;
         /// The size can change.
         SEND_RESIZE = 9;
         /// Cache is understood.
         SEND_CACHE = 10;
-        /// Write-zeroes that would be slow can be asked to fail instead.
+        /// A client can ask that a write-zeroes fails if it would be slow.
         SEND_FAST_ZERO = 11;
         /// Block status takes a payload.
         BLOCK_STATUS_PAYLOAD = 12;

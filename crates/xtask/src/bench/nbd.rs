@@ -3,7 +3,7 @@
 //! fast, our own client (`uraid bench nbd`).
 //! Invariant: all figures of a round are taken within that round, and each server gets the same time and order.
 //!
-//! Members are memory, for fio files on tmpfs, so that no disk is measured. Client and server share the machine's
+//! Members are in memory (for fio: files on tmpfs), so that no disk is measured. Client and server share the machine's
 //! processors: if the ratio is 1 and the CPU per request is lower, the server is better and the client is the bottleneck.
 
 use super::{ROUNDS_MIN, Run, show, succeed};

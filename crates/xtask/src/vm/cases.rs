@@ -192,7 +192,7 @@ pub(crate) fn full() -> Vec<Case> {
             cases.push(Case::new(level, layout, metadata, 4 + (at + round) % 3));
         }
         if round == 0 {
-            // md has no raid0 of unequal members in 0.90 but by its module's option.
+            // With 0.90, md runs a raid0 of unequal members only if an option of its module is set.
             let old = layouts.iter().filter(|(level, _)| *level != "0");
             cases.extend(old.map(|(level, layout)| Case::new(level, layout, "0.90", 4)));
         }
