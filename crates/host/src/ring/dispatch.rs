@@ -177,7 +177,8 @@ impl Driver {
         self.submit(lane, token);
     }
 
-    /// Whether a group is held: it continues a request in flight, and is smaller than that request's parts.
+    /// Whether a group is held: it continues a request in flight, and is smaller than the largest request merged into
+    /// that one.
     fn is_held(&self, lane: &Lane, group: &mut [Waiting]) -> bool {
         if group.iter().any(|one| one.held.is_some_and(|before| !self.is_under_way(before))) {
             return false;

@@ -5,8 +5,8 @@
 //!
 //! A request that crosses the end of a chunk waits for two members, which end their parts at different times. So the
 //! parts of a stream's next requests arrive at a member one by one, while another request is in flight there, and would
-//! be submitted as fragments. If such a part continues a request in flight and is smaller than it, the part is held
-//! until that request has ended, and is merged with the parts that arrive meanwhile:
+//! be submitted as fragments. If such a part continues a request in flight, and is smaller than the largest request
+//! merged into that one, it is held until that request has ended, and is merged with the parts that arrive meanwhile:
 //! ```text
 //!   in flight |---- 192K ----|            in the meantime, from the client's next request
 //!                            |- 64K -|---- 192K ----|     submitted as one
