@@ -9,7 +9,7 @@ use crate::raid1::Raid1;
 use crate::raid10::Raid10;
 use crate::spec::Geometry;
 use crate::{Copies, CopyChoice, LayoutError, Plan, Spec};
-use uraid_block::{ArrayRange, MemberSector, Sectors, Slot, SlotSet};
+use uraid_block::{ArrayRange, ArraySector, MemberSector, Sectors, Slot, SlotSet};
 
 /// The places of an array without parity.
 #[derive(Clone, Debug)]
@@ -107,6 +107,18 @@ impl CopyLayout {
     #[inline]
     pub(crate) fn slot_of_copy(&self, at: u64, n: u16) -> Slot {
         with_map!(self, map => plan::slot_of_copy(map, at, n))
+    }
+
+    /// The array sector whose copy lies here on a member. `None`: the member holds nothing there, or the level has no
+    /// copies.
+    pub fn sector_of_copy(&self, slot: Slot, at: MemberSector) -> Option<ArraySector> {
+        assert!(slot.0 < self.geometry.spec.raid_disks, "a slot of the array");
+        let found = match &self.map {
+            Map::Linear(_) | Map::Raid0(_) => None,
+            Map::Raid1(map) => (at.0 < map.array_size()).then_some(at.0),
+            Map::Raid10(map) => map.sector_of_copy(slot.0, at.0),
+        };
+        found.map(ArraySector)
     }
 
     pub(crate) fn contiguous(&self, at: u64) -> u64 {

@@ -169,6 +169,25 @@ impl Raid10 {
         self.groups.iter().all(|group| group.iter().any(|slot| usable.contains(slot)))
     }
 
+    /// The array sector whose copy lies at sector `at` of a member: the inverse of [`Places::copy`].
+    pub(crate) fn sector_of_copy(&self, slot: u16, at: u64) -> Option<u64> {
+        let (row, offset) = self.grid.chunk.split(at);
+        let far = u64::from(self.far);
+        let (row, far) = if self.is_offset {
+            (row / far, row % far)
+        } else {
+            let rows = self.stride / self.grid.chunk.sectors;
+            (row % rows, row / rows)
+        };
+        if far >= u64::from(self.far) {
+            return None;
+        }
+        let first = self.backward[self.table_index(far as u16, slot)];
+        let cell = row * self.grid.width + u64::from(first);
+        let sector = cell / self.grid.copies * self.grid.chunk.sectors + offset;
+        (sector < self.size).then_some(sector)
+    }
+
     /// The extents of `row` of an offset layout of which array sectors `from..to` cover a part. Each chunk is `near`
     /// cells of one row, and the row is stored `far` times, rotated.
     fn offset_row(&self, slot: Slot, row: u64, from: u64, to: u64, image: &mut impl FnMut(u64, u64)) {

@@ -7,9 +7,10 @@ use crate::domain::Case;
 use crate::model::Model;
 use crate::parity::{self, Places};
 use crate::runs;
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use uraid_block::{ArrayRange, ArraySector, Slot, SlotSet};
-use uraid_layout::{CopyChoice, CopyLayout, Layout, Plan};
+use uraid_block::{ArrayRange, ArraySector, MemberSector, Slot, SlotSet};
+use uraid_layout::{CopyChoice, CopyLayout, Layout, Level, Plan};
 
 /// How thoroughly to check a geometry.
 #[derive(Clone, Copy, PartialEq)]
@@ -99,6 +100,25 @@ fn check_places(layout: &Layout, model: &Model) {
         for (n, &(member, at)) in model.copies_of(x).iter().enumerate() {
             let last = model.copies_of(x + together - 1)[n];
             assert_eq!(last, (member, at + together - 1), "sector {x} of {:?}", layout.spec());
+        }
+    }
+    if let Layout::Copies(copies) = layout {
+        check_sectors_of_copies(copies, layout, model);
+    }
+}
+
+/// Where a member holds a copy, its sector is found; elsewhere, none.
+fn check_sectors_of_copies(copies: &CopyLayout, layout: &Layout, model: &Model) {
+    let mut held = BTreeMap::new();
+    if matches!(layout.level(), Level::Raid1 | Level::Raid10) {
+        for x in 0..model.size() {
+            held.extend(model.copies_of(x).iter().map(|place| (*place, ArraySector(x))));
+        }
+    }
+    for slot in 0..layout.slots() {
+        for at in 0..layout.member_used(Slot(slot)).0 + layout.chunk().0 {
+            let found = copies.sector_of_copy(Slot(slot), MemberSector(at));
+            assert_eq!(found, held.get(&(slot.into(), at)).copied(), "{at} of {slot} of {:?}", layout.spec());
         }
     }
 }
