@@ -1,6 +1,8 @@
-# The guest's half of the arrays whose member md is rebuilding. The first argument is the task: `begin` cuts the kernel
-# off in the middle, `finish` lets it go on. Each other one is NAME:LEVEL:LAYOUT:MEMBERS:HOW:END; the members of NAME are
-# /disk/NAME-0.., one more than it has slots but where HOW is `create`.
+# The guest's half of the arrays whose recovery is begun by one side and ended by the other. The first argument is the
+# task: `begin` cuts the kernel off in the middle, `finish` gives it the array again. Each other one is
+# NAME:LEVEL:LAYOUT:MEMBERS:METADATA:HOW:END:OURS; the members of NAME are /disk/NAME-0.., one more than it has slots but
+# where HOW is `create`. HOW `fail`: uraid fails the member, the kernel only makes the array and its spare. OURS is what
+# uraid does in between: `kept` (nothing), `recovered` (all of the recovery), `stopped` (a part of it).
 # Tells its results as lines `fact NAME KEY VALUE`; all other lines are for a person.
 
 # disks NAME COUNT [LOST]: the paths of all but the lost one
@@ -12,13 +14,33 @@ disks() {
     done
 }
 
-sha() { sha256sum <$md | cut -d ' ' -f 1; }
+# Of a large array the first and the last 8 MiB: the guest is slow, and the rest is zeroes.
+sha() { content | sha256sum | cut -d ' ' -f 1; }
+content() {
+    kib=$(($(blockdev --getsize64 $md) / 1024))
+    if [ $kib -le 16384 ]; then
+        cat $md
+    else
+        dd if=$md bs=1k count=8192 2>/dev/null
+        dd if=$md bs=1k skip=$((kib - 8192)) 2>/dev/null
+    fi
+}
+fill() {
+    kib=$(($(blockdev --getsize64 $md) / 1024))
+    if [ $kib -le 16384 ]; then
+        head -c $((kib * 1024)) /dev/urandom | dd of=$md bs=64k 2>/dev/null
+    else
+        head -c 8388608 /dev/urandom | dd of=$md bs=64k 2>/dev/null
+        head -c 8388608 /dev/urandom | dd of=$md bs=1k seek=$((kib - 8192)) 2>/dev/null
+    fi
+    sync
+}
 
 # wait_for WHAT COMMAND...
 wait_for() {
     what=$1
     shift
-    for turn in $(seq 200); do
+    for turn in $(seq 600); do
         "$@" && return
         sleep 0.1
     done
@@ -34,28 +56,38 @@ is_clean() {
 is_frozen() { [ "$(cat $sys/sync_action)" = frozen ]; }
 is_idle() { [ "$(cat $sys/sync_action)" = idle ]; }
 # A recovery starts a moment after the start: idle counts only when the new member is in sync.
+recovered() { cut -d ' ' -f 1 <$sys/sync_completed; }
+is_recovering() { [ "$(cat $sys/sync_action)" = recover ] && recovered | grep -q '^[1-9]'; }
+limits() {
+    echo $1 >/proc/sys/dev/raid/speed_limit_min
+    echo $2 >/proc/sys/dev/raid/speed_limit_max
+}
 is_rebuilt() { is_idle && [ "$(cat $sys/degraded)" = 0 ] && state_of $new | grep -q in_sync; }
 state_of() { cat $sys/dev-$(basename $(readlink -f /disk/$name-$1))/state 2>/dev/null; }
 
 begin() {
-    options="--level=$level --raid-devices=$count --metadata=1.2"
+    options="--level=$level --raid-devices=$count --metadata=$metadata"
     [ -z "$layout" ] || options="$options --layout=$layout"
     [ $level = 1 ] || options="$options --chunk=64"
     # Slow enough to be caught at work.
-    echo 1 >/proc/sys/dev/raid/speed_limit_min
-    echo 1 >/proc/sys/dev/raid/speed_limit_max
+    limits 1 1
     case $how in
     create) mdadm --quiet --create $md --run $options $(disks $name $count) ;;
-    spare) mdadm --quiet --create $md --run --assume-clean $options --spare-devices=1 $(disks $name $((count + 1))) ;;
+    spare | fail) mdadm --quiet --create $md --run --assume-clean $options --spare-devices=1 $(disks $name $((count + 1))) ;;
     *) mdadm --quiet --create $md --run --assume-clean $options $(disks $name $count) ;;
     esac || return
+    if [ $how = fail ]; then
+        fill
+        echo "fact $name wrote $(sha)"
+        mdadm --quiet --stop $md
+        return
+    fi
     # Where it is to pause cannot be said while it runs.
     echo frozen >$sys/sync_action
     wait_for frozen is_frozen
     echo $pause >$sys/sync_max
     # The members of an array that is assumed clean are empty, so its parity is right as it is.
-    head -c $(blockdev --getsize64 $md) /dev/urandom | dd of=$md bs=64k 2>/dev/null
-    sync
+    fill
     lost=$(readlink -f /disk/$name-1)
     case $how in
     spare) mdadm --quiet $md --fail $lost ;;
@@ -91,8 +123,22 @@ finish() {
     [ $how = replace ] && old=
     all=$((count + 1))
     [ $how = create ] && all=$count
-    mdadm --quiet --assemble --run $md $(disks $name $all $old) || return
-    wait_for rebuilt is_rebuilt
+    given=$old
+    # mdadm must leave this one out by itself.
+    [ $how = fail ] && given=
+    limits 1 1
+    mdadm --quiet --assemble --run $md $(disks $name $all $given) || return
+    # At once: what uraid has recovered needs no recovery.
+    if [ $ours = stopped ]; then
+        wait_for recovering is_recovering
+        echo "fact $name from $(recovered)"
+    fi
+    [ $ours = recovered ] || {
+        echo 200000 >$sys/sync_speed_max
+        echo 200000 >$sys/sync_speed_min
+        wait_for rebuilt is_rebuilt
+    }
+    limits 1000 200000
     echo "fact $name state $(state_of $new | grep -o in_sync)"
     echo "fact $name degraded $(cat $sys/degraded)"
     echo check >$sys/sync_action
@@ -107,15 +153,16 @@ finish() {
     mdadm --quiet --stop $md
 }
 
-# Sectors of each member that are rebuilt before the cut.
-pause=1024
 task=$1
 shift
 number=0
 for spec; do
-    IFS=: read -r name level layout count how end <<END
+    IFS=: read -r name level layout count metadata how end ours <<END
 $spec
 END
+    # Sectors of each member that are rebuilt before the cut.
+    pause=1024
+    [ $ours = stopped ] && pause=32768
     md=/dev/md$number
     sys=/sys/block/md$number/md
     # An array that is to be cut off keeps its device.

@@ -46,7 +46,7 @@ cargo xtask vm matrix --handover
 cargo xtask vm matrix --force
                         uraid fails members and is killed; `mdadm --assemble --force` must not believe them
 cargo xtask vm matrix --rebuild
-                        the kernel is cut off while it rebuilds a member; uraid reads, and the kernel goes on
+                        the kernel is cut off while it rebuilds a member; uraid recovers it, or a part; the kernel goes on
 cargo xtask vm matrix --reshape
                         the kernel is cut off while it reshapes an array; uraid copies it
 cargo xtask vm golden [NAME]...

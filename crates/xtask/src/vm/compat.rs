@@ -210,15 +210,32 @@ Where an array can miss members, every single one is left out, and every pair wh
 Arrays that change hands while a member is missing are another command's: `cargo xtask vm matrix --handover` has a
 raid1, raid5, raid6 and raid10 written without one member, by uraid and by the kernel in turn; the other side reads the
 same bytes, and the kernel then rebuilds the member, `check`s to `mismatch_cnt` 0, and reads the same bytes without
-another one. uraid cannot rebuild a member yet, so that end is the kernel's in both directions.
+another one. Here uraid is never given a disk for the slot, so that end is the kernel's in both directions.
 
 `cargo xtask vm matrix --force`: uraid makes and fills an array of every redundant level, members are declared failed -
 with and without a client that writes all the time - and uraid is killed, at once or after more writes. The kernel is
 given all members with `mdadm --assemble --force --run`: it must leave the failed ones out and read every byte that was
-written and flushed. `--rebuild`: the kernel rebuilds a member - the last one of a new raid4 or raid5, a spare, an added
-disk, a replacement - and is stopped, or loses its power, half way. `uraid serve` without options reads the same bytes
-and changes no byte of a member; the kernel goes on to the end, `check`s to `mismatch_cnt` 0, and reads the same bytes,
-also without slot 0. Both are run on Linux 6.1 and 6.12; some of each is part of `cargo xtask vm matrix`.
+written and flushed.
+
+`cargo xtask vm matrix --rebuild`: one side begins to recover a member and the other ends it, at every redundant level,
+with metadata 1.0, 1.1 and 1.2. The kernel begins - with the last member of a new raid4 or raid5, a spare, an added disk,
+a replacement - and is stopped, or loses its power, half way. `uraid serve --read-only` reads the same bytes and changes
+no byte of a member. Then:
+
+- `uraid serve` recovers the member to the end while a client writes, and the kernel finds all members active.
+- `uraid serve` recovers a part while a client writes, without what the kernel had recovered, and is stopped. The kernel
+  goes on from the sector that uraid recorded. These members are of 128 MiB, the others of 2 MiB.
+- Of an array that was whole, `uraid fail` fails a member, and the spare that the kernel had added is recovered in its
+  slot. The kernel gets all of them, leaves the failed one out, and finds the others active.
+- An array with a replacement is only read, by `uraid serve` without options, and the kernel goes on with it.
+
+In the end the kernel `check`s to `mismatch_cnt` 0, and reads what was there before and what the client wrote, also
+without slot 0. `--force` and `--rebuild` are run on Linux 6.1 and 6.12; some of each is part of `cargo xtask vm matrix`.
+
+`cargo xtask vm matrix --reshape`: the kernel reshapes an array - more or fewer members, another chunk, layout or level -
+and is stopped, or loses its power, half way, after writes on both sides of the position. `uraid copy` must read the same
+bytes and change no byte of a member. This form has not passed as a whole yet: the guest's mdadm wants a backup file for
+some reshapes, and an emulated one is hard to stop half way.
 
 Not in the form: raid5's three `ddf` names (mdadm 4.2 makes of them the layouts of other names), raid0 with metadata
 0.90 and unequal members, raid10's improved far sets (mdadm 4.2 makes none), more than two members missing, chunks of

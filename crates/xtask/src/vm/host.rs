@@ -14,6 +14,8 @@ const SECONDS_MAX: &str = "120";
 
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(20);
 
+const RECOVERY_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// The binary that `URAID_BIN` names, or the one of a release build made now.
 pub(crate) fn uraid() -> Lab<PathBuf> {
     if let Some(path) = std::env::var_os("URAID_BIN") {
@@ -136,6 +138,22 @@ impl Served {
     /// Declares a member failed; returns when the superblocks of the others say so.
     pub(crate) fn fail(&self, uraid: &Path, member: &Path) -> Lab<()> {
         output_of(Command::new(uraid).args(["fail", "--control"]).arg(&self.control).arg(member)).map(|_| ())
+    }
+
+    /// Waits until `uraid detail` shows every slot with an active member.
+    pub(crate) fn wait_until_whole(&self, uraid: &Path) -> Lab<()> {
+        let began = Instant::now();
+        loop {
+            let text = output_of(Command::new(uraid).args(["detail", "--control"]).arg(&self.control))?;
+            match text.lines().find_map(|line| line.trim().strip_prefix("State : ")) {
+                Some(state) if !state.contains("degraded") && !state.contains("recovering") => return Ok(()),
+                Some(state) if began.elapsed() > RECOVERY_TIME_MAX => {
+                    return lab_error(format!("the array is still {state}; uraid said: {}", self.said()));
+                }
+                Some(_) => std::thread::sleep(Duration::from_millis(20)),
+                None => return lab_error(format!("uraid detail tells no state: {text}")),
+            }
+        }
     }
 
     /// Ends it at once, as a crash would, and waits until nothing holds its members any more.

@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod matrix;
 mod rebuild;
+mod recovery;
 mod reshape;
 
 use crate::stage::Tally;

@@ -1,15 +1,23 @@
-//! Arrays whose member md is rebuilding: cut off in the middle, served by uraid as they are, finished by the kernel.
-//! Owns: which arrays, what must hold. Not here: how anything runs (`host`, `machine`), whole arrays (`matrix`).
+//! Arrays whose recovery one side begins and the other ends.
+//! Owns: which arrays, what must hold. Not here: how anything runs (`host`, `machine`), what uraid does with such an array
+//! (`recovery`), whole arrays (`matrix`).
 //! Invariant: a check that did not run has failed.
 //!
 //! The kernel makes an array and fills it, and begins to rebuild a member: of a new raid4 or raid5 the last one, else a
 //! spare after a failure, a disk that was added, or a replacement. It is stopped, or loses its power, half way.
-//! `uraid serve` without options reads the same bytes and changes nothing. The kernel then goes on to the end, `check`s,
-//! and reads the same bytes, also without slot 0.
+//! `uraid serve --read-only` reads the same bytes and changes nothing. Then uraid, see [`Ours`]:
+//!
+//! - recovers the member to the end while a client writes: the kernel must find all members active;
+//! - recovers a part, and is stopped: the kernel must go on from there;
+//! - fails a member itself, and recovers the spare of the kernel: as the first;
+//! - keeps its hands off a replacement, without any option: the kernel must go on.
+//!
+//! In the end the kernel `check`s, and reads the same bytes, also without slot 0.
 
-use super::host::{self, Served};
+use super::host;
 use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
+use super::recovery::{self, Left};
 use super::{Lab, checked, tally_of, twice};
 use crate::stage::Tally;
 use std::path::{Path, PathBuf};
@@ -19,6 +27,11 @@ const SCRIPT: &str = include_str!("../../../../tests/vm/rebuild.sh");
 
 /// The first MiB is for metadata.
 const MEMBER_BYTES: u64 = 2 << 20;
+/// Large enough for uraid to be stopped in the middle.
+const LARGE_BYTES: u64 = 128 << 20;
+
+/// Where the kernel may be when it is first asked, after it went on from the recorded sector at its lowest speed.
+const LATE_SECTORS_MAX: u64 = 8192;
 
 /// How the rebuilding comes about.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,6 +44,8 @@ enum How {
     Add,
     /// A spare replaces a member that still works.
     Replace,
+    /// uraid fails a member, and the spare takes its slot.
+    Fail,
 }
 
 /// How the kernel is interrupted.
@@ -40,94 +55,143 @@ enum End {
     PowerCut,
 }
 
+/// What uraid does before the kernel gets the array again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ours {
+    Kept,
+    Recovered,
+    Stopped,
+}
+
+type Shape = (&'static str, &'static str, usize);
+type Way = (How, End, Ours);
+
 struct Case {
     name: String,
-    level: &'static str,
-    layout: &'static str,
-    slots: usize,
-    how: How,
-    end: End,
+    shape: Shape,
+    metadata: &'static str,
+    way: Way,
 }
 
 impl Case {
     fn argument(&self) -> String {
-        let how = match self.how {
+        let (how, end, ours) = self.way;
+        let how = match how {
             How::Create => "create",
             How::Spare => "spare",
             How::Add => "add",
             How::Replace => "replace",
+            How::Fail => "fail",
         };
-        let end = match self.end {
+        let end = match end {
             End::Stop => "stop",
             End::PowerCut => "cut",
         };
-        let Case { name, level, layout, slots, .. } = self;
-        format!("{name}:{level}:{layout}:{slots}:{how}:{end}")
+        let ours = match ours {
+            Ours::Kept => "kept",
+            Ours::Recovered => "recovered",
+            Ours::Stopped => "stopped",
+        };
+        let Case { name, shape: (level, layout, slots), metadata, .. } = self;
+        format!("{name}:{level}:{layout}:{slots}:{metadata}:{how}:{end}:{ours}")
     }
 
     fn images(&self, folder: &Path) -> Vec<PathBuf> {
-        let count = if self.how == How::Create { self.slots } else { self.slots + 1 };
+        let (_, _, slots) = self.shape;
+        let count = if self.way.0 == How::Create { slots } else { slots + 1 };
         (0..count).map(|at| folder.join(format!("{}-{at}", self.name))).collect()
+    }
+
+    /// The member that is recovered.
+    fn new_member(&self, folder: &Path) -> PathBuf {
+        self.images(folder).pop().expect("an array has members")
     }
 
     /// All that a user would give: a member that failed stays away.
     fn given(&self, folder: &Path) -> Vec<PathBuf> {
-        let has_failed = matches!(self.how, How::Spare | How::Add);
+        let has_failed = matches!(self.way.0, How::Spare | How::Add);
         let images = self.images(folder).into_iter().enumerate();
         images.filter(|(at, _)| !(has_failed && *at == 1)).map(|(_, image)| image).collect()
     }
 
+    /// What is recovered must not be there already.
+    fn make_images(&self, folder: &Path) -> Lab<()> {
+        let bytes = if self.way.2 == Ours::Stopped { LARGE_BYTES } else { MEMBER_BYTES };
+        self.images(folder).iter().try_for_each(|image| host::empty_image(image, bytes))?;
+        host::random_image(&self.new_member(folder), bytes)
+    }
+
     fn title(&self, release: Release) -> String {
-        let layout = if self.layout.is_empty() { String::new() } else { format!(" {}", self.layout) };
-        format!("{}: raid{}{layout}, {}", release.suite(), self.level, self.argument())
+        let (level, layout, _) = self.shape;
+        let layout = if layout.is_empty() { String::new() } else { format!(" {layout}") };
+        format!("{}: raid{level}{layout}, {}", release.suite(), self.argument())
+    }
+
+    /// Reads the array, then does what is to be done before the kernel gets it again.
+    fn serve(&self, uraid: &Path, folder: &Path) -> Lab<Left> {
+        let (given, new) = (self.given(folder), self.new_member(folder));
+        let options: &[&str] = if self.way.2 == Ours::Kept { &[] } else { &["--read-only"] };
+        let read = recovery::read(uraid, folder, options, &given)?;
+        match self.way {
+            (How::Fail, ..) => recovery::recover(uraid, folder, &given, read, Some(&given[1])),
+            (_, _, Ours::Kept) => Ok(Left { wanted: read.clone(), read, stopped_at: 0 }),
+            (_, _, Ours::Recovered) => recovery::recover(uraid, folder, &given, read, None),
+            (_, _, Ours::Stopped) => recovery::recover_a_part(uraid, folder, &given, &new, read),
+        }
     }
 }
 
-/// The short form: one array of each kind, on one kernel. Tells its own tale line by line.
+/// The short form: one array of each kind but the slow one, on one kernel. Tells its own tale line by line.
 pub(crate) fn run_short() -> Lab<Tally> {
     let cases = [
-        ("5", "", 3, How::Create, End::Stop),
-        ("1", "", 2, How::Spare, End::PowerCut),
-        ("10", "n2", 4, How::Add, End::Stop),
-        ("6", "", 4, How::Replace, End::Stop),
+        (("5", "", 3), (How::Create, End::Stop, Ours::Recovered)),
+        (("1", "", 2), (How::Spare, End::PowerCut, Ours::Recovered)),
+        (("10", "n2", 4), (How::Fail, End::Stop, Ours::Recovered)),
+        (("6", "", 4), (How::Replace, End::Stop, Ours::Kept)),
     ];
-    run_on(Release::Trixie, &numbered(&cases))
+    run_on(Release::Trixie, &numbered(&cases, 0))
 }
 
 /// Every redundant level, every way to be rebuilt, every end, on both kernels.
 pub(crate) fn run_full() -> Tally {
-    let levels =
+    const SHAPES: [Shape; 7] =
         [("1", "", 2), ("10", "n2", 4), ("10", "f2", 4), ("10", "o2", 4), ("4", "", 4), ("5", "", 4), ("6", "", 5)];
     let mut sum = Tally::default();
-    for release in [Release::Trixie, Release::Bookworm] {
-        for end in [End::Stop, End::PowerCut] {
-            let mut cases = Vec::new();
-            for (level, layout, slots) in levels {
-                let ways: &[How] = match level {
-                    "4" | "5" => &[How::Create, How::Spare, How::Add, How::Replace],
-                    _ => &[How::Spare, How::Add, How::Replace],
-                };
-                cases.extend(ways.iter().map(|how| (level, layout, slots, *how, end)));
-            }
-            // More disks than these make the guest's boot slow out of proportion.
-            for batch in numbered(&cases).chunks(12) {
-                sum.add(tally_of(run_on(release, batch)));
-            }
+    for (release, end) in [(Release::Trixie, End::Stop), (Release::Bookworm, End::PowerCut)] {
+        let stopped = SHAPES.map(|shape| (shape, (How::Spare, end, Ours::Stopped)));
+        sum.add(tally_of(run_on(release, &numbered(&stopped, 0))));
+        let others: Vec<(Shape, Way)> =
+            SHAPES.iter().flat_map(|shape| ways(shape.0).into_iter().map(move |way| (*shape, way))).collect();
+        // More disks than these make the guest's boot slow out of proportion.
+        for batch in numbered(&others, end as usize).chunks(12) {
+            sum.add(tally_of(run_on(release, batch)));
         }
     }
     sum
 }
 
-fn numbered(cases: &[(&'static str, &'static str, usize, How, End)]) -> Vec<Case> {
-    let case =
-        |(number, &(level, layout, slots, how, end)): (usize, &(&'static str, &'static str, usize, How, End))| Case {
-            name: format!("b{number}"),
-            level,
-            layout,
-            slots,
-            how,
-            end,
-        };
+/// All but those that take large members.
+fn ways(level: &str) -> Vec<Way> {
+    let mut ways = vec![(How::Fail, End::Stop, Ours::Recovered)];
+    for end in [End::Stop, End::PowerCut] {
+        if matches!(level, "4" | "5") {
+            ways.push((How::Create, end, Ours::Recovered));
+        }
+        ways.push((How::Spare, end, Ours::Recovered));
+        ways.push((How::Add, end, Ours::Recovered));
+        ways.push((How::Replace, end, Ours::Kept));
+    }
+    ways
+}
+
+/// The metadata versions take turns.
+fn numbered(cases: &[(Shape, Way)], turn: usize) -> Vec<Case> {
+    let case = |(number, &(shape, way)): (usize, &(Shape, Way))| Case {
+        name: format!("b{number}"),
+        shape,
+        metadata: ["1.2", "1.0", "1.1"][(number + turn) % 3],
+        way,
+    };
     cases.iter().enumerate().map(case).collect()
 }
 
@@ -139,41 +203,45 @@ fn run_on(release: Release, cases: &[Case]) -> Lab<Tally> {
 fn run_once(uraid: &Path, release: Release, cases: &[Case]) -> Lab<Tally> {
     let scratch = Scratch::new("uraid-rebuild")?;
     let folder = scratch.path.as_path();
-    for image in cases.iter().flat_map(|case| case.images(folder)) {
-        host::empty_image(&image, MEMBER_BYTES)?;
-    }
+    cases.iter().try_for_each(|case| case.make_images(folder))?;
     let began = boot(release, folder, "begin", cases)?;
     let mut sum = Tally::default();
-    let fact = |facts: &Facts, case: &Case, key: &str| {
-        facts.get(&(case.name.clone(), key.to_string())).cloned().unwrap_or_else(|| format!("nothing about {key}"))
-    };
+    let mut left = Vec::new();
     for case in cases {
-        let wrote = fact(&began, case, "wrote");
-        sum.add(checked(&format!("{}: served", case.title(release)), serve(uraid, folder, case), &wrote));
+        let done = case.serve(uraid, folder);
+        let title = format!("{}: served", case.title(release));
+        let (read, done) = done.map_or_else(|error| (Err(error), None), |done| (Ok(done.read.clone()), Some(done)));
+        sum.add(checked(&title, read, &fact(&began, case, "wrote")));
+        left.push(done);
     }
     let finished = boot(release, folder, "finish", cases)?;
-    for case in cases {
-        let wrote = fact(&began, case, "wrote");
+    for (case, left) in cases.iter().zip(&left) {
+        let title = format!("{}: the kernel goes on", case.title(release));
+        let bytes = left.as_ref().map_or("what uraid left", |left| &left.wanted);
         let wanted =
-            [("state", "in_sync"), ("degraded", "0"), ("mismatches", "0"), ("read", &wrote), ("rebuilt", &wrote)];
+            [("state", "in_sync"), ("degraded", "0"), ("mismatches", "0"), ("read", bytes), ("rebuilt", bytes)];
         for (key, wanted) in wanted {
-            let title = format!("{}: the kernel goes on, {key}", case.title(release));
-            sum.add(checked(&title, Ok(fact(&finished, case, key)), wanted));
+            sum.add(checked(&format!("{title}, {key}"), Ok(fact(&finished, case, key)), wanted));
+        }
+        if case.way.2 == Ours::Stopped {
+            let recorded = left.as_ref().map_or(0, |left| left.stopped_at);
+            let title = format!("{title}, from sector {recorded}");
+            sum.add(checked(&title, Ok(goes_on(recorded, &fact(&finished, case, "from"))), "it does"));
         }
     }
     Ok(sum)
 }
 
-/// The sha256 of the array as `uraid serve` without options gives it; the members must stay as they are.
-fn serve(uraid: &Path, folder: &Path, case: &Case) -> Lab<String> {
-    let members = case.given(folder);
-    let sums = || members.iter().map(|image| host::sha256(image)).collect::<Lab<Vec<String>>>();
-    let before = sums()?;
-    let whole = folder.join("whole");
-    let served = Served::start(uraid, folder, &[], &members)?;
-    host::nbdcopy(&served.uri, &whole.display().to_string())?;
-    served.stop()?;
-    if sums()? == before { host::sha256(&whole) } else { Ok("a member was changed".to_string()) }
+fn fact(facts: &Facts, case: &Case, key: &str) -> String {
+    facts.get(&(case.name.clone(), key.to_string())).cloned().unwrap_or_else(|| format!("nothing about {key}"))
+}
+
+/// Whether a recovery that is now at `at` has begun at the recorded sector.
+fn goes_on(recorded: u64, at: &str) -> String {
+    match at.parse::<u64>() {
+        Ok(at) if recorded > 0 && (recorded..=recorded + LATE_SECTORS_MAX).contains(&at) => "it does".to_string(),
+        Ok(_) | Err(_) => format!("it was at {at}"),
+    }
 }
 
 fn boot(release: Release, folder: &Path, task: &str, cases: &[Case]) -> Lab<Facts> {

@@ -1,0 +1,155 @@
+//! uraid's part of a recovery that it shares with the kernel.
+//! Owns: reading, recovering, being stopped in the middle. Not here: which arrays, what the kernel must find (`rebuild`).
+//! Invariant: what the array holds afterwards is computed from what it held and what was written, not read back.
+
+use super::host::{self, Served};
+use super::{Lab, at, lab_error, output_of};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Of arrays larger than two of these, the first and the last one are compared; the guest's script does the same.
+const PIECE_BYTES: usize = 8 << 20;
+
+/// What a client writes during a recovery: the start of the array, and not whole chunks.
+const WRITE_BYTES: u64 = 512 * 999;
+
+/// A part of the member that the kernel has recovered, and that holds zeroes, in sectors.
+const SPOILED_AT: u64 = 24576;
+const SPOILED: [u8; 4096] = [0xa5; 4096];
+
+/// Far enough from both ends of the recovery: here it counts as stopped in the middle.
+const MARGIN_SECTORS: u64 = 8192;
+
+/// Delays are halved and doubled until uraid is stopped in the middle.
+const TRIES_MAX: u32 = 12;
+
+/// The array as uraid leaves it to the kernel.
+pub(super) struct Left {
+    /// The sha256 of what uraid read first.
+    pub(super) read: String,
+    /// The sha256 of what the kernel must read.
+    pub(super) wanted: String,
+    /// How far the recovery has come by the new member's superblock, if it was stopped.
+    pub(super) stopped_at: u64,
+}
+
+/// The sha256 of the array as `uraid serve` gives it; the members must stay as they are. The array is left in `whole`.
+pub(super) fn read(uraid: &Path, folder: &Path, options: &[&str], members: &[PathBuf]) -> Lab<String> {
+    let sums = || members.iter().map(|image| host::sha256(image)).collect::<Lab<Vec<String>>>();
+    let before = sums()?;
+    let served = Served::start(uraid, folder, options, members)?;
+    host::nbdcopy(&served.uri, &whole(folder).display().to_string())?;
+    served.stop()?;
+    if sums()? == before { pieces(folder) } else { Ok("a member was changed".to_string()) }
+}
+
+/// Recovers a member to the end while a client writes. Fails a member before, if one is given.
+pub(super) fn recover(
+    uraid: &Path,
+    folder: &Path,
+    members: &[PathBuf],
+    read: String,
+    to_fail: Option<&Path>,
+) -> Lab<Left> {
+    let served = Served::start(uraid, folder, &[], members)?;
+    to_fail.map_or(Ok(()), |member| served.fail(uraid, member))?;
+    write(&served, folder)?;
+    served.wait_until_whole(uraid)?;
+    served.stop()?;
+    Ok(Left { read, wanted: pieces(folder)?, stopped_at: 0 })
+}
+
+/// Recovers a part of `new` while a client writes. What the kernel has recovered must not be recovered again: a part of
+/// it is spoiled, must still be so at the end, and is then put right.
+pub(super) fn recover_a_part(uraid: &Path, folder: &Path, members: &[PathBuf], new: &Path, read: String) -> Lab<Left> {
+    let begun = Recorded::of(uraid, new)?;
+    let Some(from) = begun.recovered.filter(|from| *from > SPOILED_AT + 8) else {
+        return lab_error(format!("the kernel recorded {:?} sectors as recovered", begun.recovered));
+    };
+    let copies: Vec<PathBuf> = members.iter().map(|member| member.with_extension("copy")).collect();
+    members.iter().zip(&copies).try_for_each(|(member, copy)| copy_sparse(member, copy))?;
+    let place = 512 * (begun.data_offset + SPOILED_AT);
+    let mut delay = Duration::from_millis(40);
+    let mut seen = Vec::new();
+    for _ in 0..TRIES_MAX {
+        members.iter().zip(&copies).try_for_each(|(member, copy)| copy_sparse(copy, member))?;
+        let file = at(new, std::fs::OpenOptions::new().read(true).write(true).open(new))?;
+        let mut right = [0; SPOILED.len()];
+        at(new, file.read_exact_at(&mut right, place))?;
+        at(new, file.write_all_at(&SPOILED, place))?;
+        let served = Served::start(uraid, folder, &[], members)?;
+        write(&served, folder)?;
+        std::thread::sleep(delay);
+        served.stop()?;
+        let now = Recorded::of(uraid, new)?;
+        seen.push((delay, now.recovered));
+        match now.recovered {
+            Some(at) if at < from + MARGIN_SECTORS => delay = delay * 2 + Duration::from_millis(1),
+            Some(stopped_at) if stopped_at + MARGIN_SECTORS < begun.size => {
+                let mut found = [0; SPOILED.len()];
+                at(new, file.read_exact_at(&mut found, place))?;
+                if found != SPOILED {
+                    return lab_error("uraid has recovered what the kernel had recovered");
+                }
+                at(new, file.write_all_at(&right, place))?;
+                return Ok(Left { read, wanted: pieces(folder)?, stopped_at });
+            }
+            Some(_) | None => delay /= 2,
+        }
+    }
+    lab_error(format!("uraid was never stopped in the middle; from {from} it came to {seen:?}"))
+}
+
+/// What the superblock of a member says, in sectors.
+struct Recorded {
+    data_offset: u64,
+    size: u64,
+    recovered: Option<u64>,
+}
+
+impl Recorded {
+    fn of(uraid: &Path, member: &Path) -> Lab<Recorded> {
+        let text = output_of(Command::new(uraid).arg("examine").arg(member))?;
+        let number = |title: &str| {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(title));
+            line.and_then(|line| line.trim_start_matches([' ', ':']).split(' ').next()?.parse::<u64>().ok())
+        };
+        let Some(size) = number("Avail Dev Size") else {
+            return lab_error(format!("uraid examine tells no size: {text}"));
+        };
+        // Metadata 1.0 has no line for its offset, which is 0.
+        let data_offset = number("Data Offset").unwrap_or(0);
+        Ok(Recorded { data_offset, size, recovered: number("Recovery Offset") })
+    }
+}
+
+fn whole(folder: &Path) -> PathBuf {
+    folder.join("whole")
+}
+
+/// Writes random bytes to the start of the array, and to `whole`.
+fn write(served: &Served, folder: &Path) -> Lab<()> {
+    let data = folder.join("data");
+    host::random_image(&data, WRITE_BYTES)?;
+    host::nbdcopy(&data.display().to_string(), &served.uri)?;
+    let whole = whole(folder);
+    let file = at(&whole, std::fs::OpenOptions::new().write(true).open(&whole))?;
+    at(&whole, file.write_all_at(&at(&data, std::fs::read(&data))?, 0))
+}
+
+/// The sha256 of what is compared of `whole`.
+fn pieces(folder: &Path) -> Lab<String> {
+    let (whole, pieces) = (whole(folder), folder.join("pieces"));
+    let mut bytes = at(&whole, std::fs::read(&whole))?;
+    if bytes.len() > 2 * PIECE_BYTES {
+        bytes.drain(PIECE_BYTES..bytes.len() - PIECE_BYTES);
+    }
+    at(&pieces, std::fs::write(&pieces, bytes))?;
+    host::sha256(&pieces)
+}
+
+fn copy_sparse(from: &Path, to: &Path) -> Lab<()> {
+    output_of(Command::new("cp").arg("--sparse=always").args([from, to])).map(|_| ())
+}
