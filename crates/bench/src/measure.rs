@@ -269,7 +269,7 @@ fn lists(case: &Case<'_>) -> Result<Vec<Vec<Arc<Lists>>>, MeasureError> {
 /// The data areas of the members, together as large as the part of the array that the work uses.
 fn rooms(target: &Target, work: &Work, share: Sectors) -> Vec<Room> {
     let in_slots = target.plan.members.iter().filter(|member| match member.place {
-        MemberPlace::Slot(_) => true,
+        MemberPlace::Slot(_) | MemberPlace::Recovering { .. } => true,
         MemberPlace::Spare => false,
     });
     let count = in_slots.clone().count() as u64;

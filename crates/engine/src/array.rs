@@ -23,7 +23,7 @@ use crate::row::Rows;
 use crate::row_io::RowIo;
 use crate::sabotage;
 use crate::shared::{Counters, Parts, Shared};
-use crate::view::{Gate, SlotMap, View};
+use crate::view::{Gate, View};
 use crate::world::World;
 use crate::{MemberPlan, Place, StartPlan};
 use std::rc::Rc;
@@ -74,7 +74,7 @@ impl<W: World> Array<W> {
         let view = master.view();
         let layout = plan.layout.clone();
         let in_sync_below = master.resync_from().unwrap_or(progress::total(&layout));
-        let geometry = geometry_of::<W>(&layout, &view.slots, &members);
+        let geometry = geometry_of::<W>(&layout, &members);
         let locks = match &layout {
             Layout::Parity(_) => RangeLock::new(0, Mark::RowWaited),
             Layout::Copies(_) => RangeLock::new(LOCK_BITS, Mark::LockWaited),
@@ -208,7 +208,7 @@ impl<W: World> Array<W> {
             },
             Call::PassReport => Ok(Answer::Passed(self.pass.report())),
             Call::Drain(_)
-            | Call::Pass
+            | Call::Pass(_)
             | Call::CountWrites
             | Call::Torn
             | Call::SetTorn { .. }
@@ -233,8 +233,8 @@ impl<W: World> Array<W> {
                 Answer::Done
             }
             Call::Torn => Answer::Torn(self.shared.torn.parts()),
-            Call::Pass => {
-                self.pass.run().await;
+            Call::Pass(order) => {
+                self.pass.run(order).await;
                 Answer::Passed(self.pass.report())
             }
             Call::CountWrites => Answer::Count(self.shared.writes_admitted.get()),
@@ -347,12 +347,13 @@ impl<W: World> Device for Array<W> {
     }
 }
 
-fn geometry_of<W: World>(layout: &Layout, slots: &SlotMap, members: &[W::Member]) -> Geometry {
+fn geometry_of<W: World>(layout: &Layout, members: &[W::Member]) -> Geometry {
     let stripe = layout.stripe();
     let largest = IO_MAX_BYTES / uraid_block::SECTOR_BYTES as u64;
     // A client that cuts at the largest request then cuts on stripe edges: 24 sectors a stripe -> 65520, not 65536.
     let io_max = if stripe.0 == 0 || stripe.0 > largest { largest } else { largest / stripe.0 * stripe.0 };
-    let active = || slots.members().map(|member| members[member.index].geometry());
+    // A spare may take a slot later.
+    let active = || members.iter().map(Device::geometry);
     let can_discard = !layout.level().is_parity() && active().all(|member| !member.discard_granularity.is_zero());
     Geometry {
         size: layout.array_size() + sabotage::past_end(layout),
@@ -370,7 +371,7 @@ fn geometry_of<W: World>(layout: &Layout, slots: &SlotMap, members: &[W::Member]
 
 fn slot_of(place: &Place) -> Option<Slot> {
     match place {
-        Place::Slot(slot) => Some(*slot),
+        Place::Slot(slot) | Place::Recovering { slot, .. } => Some(*slot),
         Place::Spare => None,
     }
 }

@@ -32,8 +32,8 @@ pub struct Candidate {
 pub struct AssembleOptions {
     /// Start although data may be lost: see [`assemble`].
     pub force: bool,
-    /// Start although more members are missing than the superblocks record. Write although md is still rebuilding a
-    /// member: that member is given up.
+    /// Start although more members are missing than the superblocks record. Write although md is still replacing a
+    /// member: the new member is given up.
     pub run: bool,
     /// Change nothing on any member.
     pub read_only: bool,
@@ -44,6 +44,13 @@ pub struct AssembleOptions {
 pub enum Place {
     /// In sync, in this slot.
     Slot(Slot),
+    /// In this slot, and being recovered: it holds what is below `below`.
+    Recovering {
+        /// Its slot.
+        slot: Slot,
+        /// How far it was recovered, in sectors of its data.
+        below: Sectors,
+    },
     /// Waiting.
     Spare,
 }
@@ -107,7 +114,7 @@ pub enum Refusal {
         /// The event count of the chosen history.
         expected: u64,
     },
-    /// It was being rebuilt, and uraid cannot continue a rebuild yet.
+    /// It was being recovered for a slot that has a member in sync.
     NotInSync {
         /// The slot it was rebuilt for.
         slot: Slot,
@@ -161,13 +168,6 @@ pub enum ReadOnlyReason {
     },
     /// md is copying a slot to another device (a replacement). A write would record that device as failed.
     Replacement,
-    /// md was rebuilding a member. A write would record that member as failed, and md would have to start again.
-    Rebuilding {
-        /// Its slot; the lowest if there are several.
-        slot: Slot,
-        /// How far it is rebuilt.
-        rebuilt: Sectors,
-    },
     /// A member is itself an array that may only be read. [`assemble`] never sets this: it does not know what members
     /// are.
     Member,
@@ -189,9 +189,9 @@ pub struct Forced {
 pub struct StartPlan {
     /// The addresses.
     pub layout: Layout,
-    /// The members that take part: slots ascending, then spares by dev_number.
+    /// The members that take part: slots ascending, then those being recovered, then spares by dev_number.
     pub members: Vec<MemberPlan>,
-    /// Slots without a member.
+    /// Slots without a member in sync.
     pub missing: SlotSet,
     /// The candidates that were left out, in the order of the candidates.
     pub refused: Vec<Refused>,
@@ -217,7 +217,9 @@ impl StartPlan {
     /// next round adds them.
     pub fn lagging(&self) -> impl Iterator<Item = usize> + '_ {
         let is_lagging = |member: &MemberPlan| match member.place {
-            Place::Slot(_) => member.superblock.events < self.events && !self.forced.raised.contains(&member.candidate),
+            Place::Slot(_) | Place::Recovering { .. } => {
+                member.superblock.events < self.events && !self.forced.raised.contains(&member.candidate)
+            }
             Place::Spare => false,
         };
         self.members.iter().enumerate().filter(move |(_, member)| is_lagging(member)).map(|(at, _)| at)
@@ -310,14 +312,6 @@ impl fmt::Display for ReadOnlyReason {
             ReadOnlyReason::Replacement => {
                 "a member is being replaced by md; let the kernel finish that, or --run to write to the array without \
                  the new member, which is then rebuilt from the beginning"
-            }
-            ReadOnlyReason::Rebuilding { slot, rebuilt } => {
-                return write!(
-                    out,
-                    "{slot} is being rebuilt by md, up to sector {} so far; let the kernel finish that, or --run to write \
-                     to the array without this member, which is then rebuilt from the beginning",
-                    rebuilt.0
-                );
             }
         };
         out.write_str(text)

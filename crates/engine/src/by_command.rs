@@ -239,8 +239,8 @@ impl<W: World> Commands<W> {
 
     /// Whether the array has these members and can serve without them.
     fn check_fail(&self, slots: SlotSet) -> Result<(), FailError> {
-        let usable = self.steward.shared.view().readable();
-        if let Some(slot) = slots.minus(usable).iter().next() {
+        let (usable, writable) = self.steward.shared.with_view(|view| (view.readable(), view.writable()));
+        if let Some(slot) = slots.minus(writable).iter().next() {
             return Err(FailError::NoMember { slot });
         }
         let left = usable.minus(self.judge.collected()).minus(slots);
@@ -338,6 +338,8 @@ impl<W: World> Commands<W> {
         assert!(slots.and(steward.master().writable()).is_empty(), "the superblocks name them");
         let is_open = steward.master().frozen().is_none();
         if is_open {
+            // Recoveries begin anew.
+            steward.pass_order.set(None);
             self.steward.publish(Change::OpenForWrites).await;
             self.passes.begin();
         }

@@ -16,13 +16,13 @@ use crate::mark::{self, Mark};
 use crate::master::Change;
 use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::Steward;
+use crate::steward::{Passed, Steward};
 use crate::view::Gate;
 use crate::world::World;
 use std::cell::Cell;
 use std::rc::Rc;
+use uraid_block::IoError;
 use uraid_block::local::{Either, Notify, oneshot, race};
-use uraid_block::{IoError, Sectors};
 
 /// Sets and clears the dirty mark; on shard 0 only.
 pub(crate) struct DirtyMark<W: World> {
@@ -130,9 +130,9 @@ impl<W: World> DirtyMark<W> {
         let outcome = race(self.clean_up_revoked(), is_quiet).await;
         // There was no await since. A write or stop that arrives now waits for the transition.
         let before = self.clean_up.replace(CleanUp::Committed);
-        if let Either::Right(Some(below)) = outcome {
+        if let Either::Right(Some(passed)) = outcome {
             assert_eq!(before, CleanUp::Revocable, "one that was revoked has ended as such");
-            self.record_clean(below).await;
+            self.record_clean(passed).await;
         }
     }
 
@@ -142,7 +142,9 @@ impl<W: World> DirtyMark<W> {
         assert_ne!(self.steward.shared.view().gate, Gate::Open, "no write may come any more");
         let is_needed = {
             let master = self.steward.master();
-            master.can_go_clean() || (master.has_opened() && master.needs_resync() && master.frozen().is_none())
+            let is_suspect = master.resync_from().is_some() && !master.needs_resync();
+            let has_pass = !is_suspect && (master.resync_from().is_some() || !master.recovering().0.is_empty());
+            master.can_go_clean() || (master.has_opened() && has_pass && master.frozen().is_none())
         };
         if !is_needed {
             return;
@@ -151,27 +153,28 @@ impl<W: World> DirtyMark<W> {
         if self.steward.master().takes_writes() {
             self.steward.publish(Change::HoldWrites).await;
         }
-        if let Some(below) = self.flush_before_clean().await {
-            self.record_clean(below).await;
+        if let Some(passed) = self.flush_before_clean().await {
+            self.record_clean(passed).await;
         }
     }
 
-    /// Returns what is consistent and flushed: all, unless a resync is under way.
-    async fn flush_before_clean(&self) -> Option<Sectors> {
-        let below = self.steward.consistent_below().await;
+    /// Returns what is consistent and flushed: all, unless a pass is under way.
+    async fn flush_before_clean(&self) -> Option<Passed> {
+        let passed = self.steward.passed().await;
         if !sabotage::is(Sabotage::SkipCleanFlush) && self.flusher.flush_round().await.is_err() {
             mark::hit(Mark::CleanGivenUp);
             return None;
         }
-        Some(below)
+        Some(passed)
     }
 
-    async fn record_clean(&self, below: Sectors) {
+    async fn record_clean(&self, passed: Passed) {
         let steward = &self.steward;
         if steward.master().frozen_error().is_some() {
             return;
         }
-        steward.note_checkpoint(below);
+        steward.note_checkpoint(passed.in_sync_below);
+        steward.note_recovered(passed.recovered);
         steward.apply(Change::MarkClean);
         let version = steward.master().version();
         // If this fails, the array freezes, and the next write gets that error.

@@ -83,8 +83,14 @@ impl<W: World> Flusher<W> {
 
     pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
         assert!(slots.is_within(SlotSet::first(self.steward.shared.layout.slots())));
-        let outcomes =
-            join_all(slots.iter().map(async |slot: Slot| (slot, self.steward.shared.member(slot).flush().await)));
+        let shared = &self.steward.shared;
+        let index = |slot: Slot| shared.with_view(|view| view.member(slot).index);
+        let outcomes = join_all(slots.iter().map(async |slot: Slot| {
+            let flushed = index(slot);
+            let outcome = shared.members[flushed].flush().await;
+            // One that has lost its slot meanwhile has failed already, and another one may have it.
+            (slot, if index(slot) == flushed { outcome } else { Ok(()) })
+        }));
         let outcomes = outcomes.await.into_iter();
         outcomes.filter_map(|(slot, outcome)| Some(Failure::new(slot, Operation::Flush, outcome.err()?))).collect()
     }

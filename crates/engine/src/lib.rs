@@ -69,6 +69,6 @@ pub use mail::Mail;
 pub use master::MemberState;
 pub use member_counts::{MemberCounts, RequestCounts, Slowest};
 pub use passes::PassError;
-pub use progress::Progress;
+pub use progress::{PassKind, Progress};
 pub use shared::Counters;
 pub use world::{Pool, World};

@@ -73,8 +73,8 @@ pub struct Status {
     pub is_dirty: bool,
     /// The event count of the superblocks.
     pub events: u64,
-    /// How far the resync has come, if one is needed. An array that was stopped in the middle of one continues there.
-    pub resync: Option<Progress>,
+    /// How far the pass has come, if one runs or is due. An array that was stopped in the middle of one continues there.
+    pub pass: Option<Progress>,
     /// When they were last written, in seconds since 1970.
     pub updated: u64,
     /// Each member of the start plan, in its order.
@@ -266,7 +266,7 @@ impl<W: World> Lifecycle<W> {
             gate: master.gate(),
             is_dirty: master.is_dirty(),
             events: master.events(),
-            resync: self.passes.progress(),
+            pass: self.passes.progress(),
             updated: master.updated(),
             members: master.members().to_vec(),
             errors,

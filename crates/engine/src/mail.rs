@@ -3,7 +3,7 @@
 //! Invariant: every call is answered once, to the shard that made it.
 
 use crate::failure::{ErrorReport, Failure, ReadError};
-use crate::progress::PassReport;
+use crate::progress::{PassOrder, PassReport};
 use crate::range_lock::LockId;
 use crate::recorded::{FailureOutcome, Recorded};
 use crate::torn::{TornParts, TornState};
@@ -58,7 +58,7 @@ pub(crate) enum Call {
     /// Steward to shard: the torn part of your row that begins here is in this state.
     SetTorn { row: Row, start: Sectors, state: TornState },
     /// Steward to shard: pass over all that you own. Answer when that is over, or the array stops or freezes.
-    Pass,
+    Pass(PassOrder),
     /// Steward to shard: how far have you come?
     PassReport,
     /// Shard to steward: make the dirty mark durable.

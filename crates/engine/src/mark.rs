@@ -25,6 +25,20 @@ marks! {
     FaultyRefused,
     /// Assembly: a member one event behind is taken.
     LaggingTaken,
+    /// Assembly: a member is taken that does not hold everything yet.
+    RecoveringTaken,
+    /// Recovery: a member holds everything, and is read from then on.
+    RecoveryEnded,
+    /// Recovery: the superblocks learn how far it has come while it runs.
+    RecoveryCheckpoint,
+    /// Recovery: some sectors could not be read, and the member stays as it is.
+    RecoveryGivenUp,
+    /// Recovery: a freeze has ended meanwhile, and it begins anew.
+    RecoveryAnew,
+    /// Recovery: the members that it was for have failed.
+    RecoveryNeedless,
+    /// Recovery: a sector of a copy cannot be read from any member.
+    RecoveryUnreadable,
     /// Assembly: a member whose device became smaller is left out.
     ShrunkRefused,
     /// Assembly: a table left by an interrupted round is superseded by another with as many events.

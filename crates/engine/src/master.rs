@@ -5,6 +5,7 @@
 
 mod check;
 mod images;
+mod recovery;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,13 @@ use uraid_format::{Role, Superblock};
 pub enum MemberState {
     /// Read and written in its slot.
     Active(Slot),
+    /// Written in its slot, and not read: a recovery writes what it does not hold yet.
+    Recovering {
+        /// Its slot.
+        slot: Slot,
+        /// It holds what is below this, in sectors of its data, and was flushed.
+        below: Sectors,
+    },
     /// Waiting for a slot.
     Spare,
     /// Failed while the array was open.
@@ -43,8 +51,16 @@ impl MemberState {
     /// Whether it has not failed.
     pub(crate) fn is_trusted(&self) -> bool {
         match self {
-            MemberState::Active(_) | MemberState::Spare => true,
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => true,
             MemberState::Faulty { .. } => false,
+        }
+    }
+
+    /// The slot that it has, if it has not failed.
+    pub fn slot(&self) -> Option<Slot> {
+        match self {
+            MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Some(*slot),
+            MemberState::Spare | MemberState::Faulty { .. } => None,
         }
     }
 }
@@ -102,6 +118,12 @@ pub(crate) enum Change<'a> {
     EndResync,
     /// The resync has ended, and met sectors that could neither be read nor computed.
     MarkSuspect,
+    /// Gives a spare a slot that has no member.
+    TakeSpare { member: usize, slot: Slot },
+    /// The members that are recovering in these slots hold what is below this, and were flushed.
+    CheckpointRecovery(SlotSet, Sectors),
+    /// The members that were recovering in these slots hold everything, and were flushed.
+    EndRecovery(SlotSet),
     /// Takes trust from members in use.
     FailMembers(&'a [Failure], Tick),
     /// Takes trust from a spare, whose superblock could not be written.
@@ -212,6 +234,8 @@ impl Master {
     pub(crate) fn new(plan: &StartPlan) -> Master {
         let members = plan.members.iter().map(|member| match member.place {
             Place::Slot(slot) => MemberState::Active(slot),
+            // Whole pages: windows that begin between them would stay so to the end.
+            Place::Recovering { slot, below } => MemberState::Recovering { slot, below: Sectors(below.0 & !7) },
             Place::Spare => MemberState::Spare,
         });
         assert!(plan.template.events <= plan.events, "the template is the freshest superblock");
@@ -258,19 +282,24 @@ impl Master {
         }
     }
 
-    /// A failed member keeps its slot: requests that were planned with it still look it up.
+    /// A failed member keeps its slot until another one is given it: requests that were planned with it still look it
+    /// up.
     fn slot_map(&self) -> SlotMap {
         let mut of_slots = vec![None; usize::from(self.slots)];
         for (index, (member, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
             let (slot, access) = match member {
                 MemberState::Active(slot) => (*slot, Access::ReadWrite),
+                MemberState::Recovering { slot, .. } => (*slot, Access::WriteOnly),
                 MemberState::Faulty { slot: Some(slot), .. } => (*slot, Access::None),
                 MemberState::Faulty { slot: None, .. } | MemberState::Spare => continue,
             };
-            let of_slot: &mut Option<SlotMember> = &mut of_slots[slot.index()];
-            assert!(of_slot.is_none(), "one member a slot");
             assert!(slot.0 < self.slots);
-            *of_slot = Some(SlotMember { index, data_offset: superblock.data_offset, access });
+            let of_slot: &mut Option<SlotMember> = &mut of_slots[slot.index()];
+            let is_taken = of_slot.is_some_and(|other| other.access != Access::None);
+            assert!(!(is_taken && access != Access::None), "one member a slot");
+            if !is_taken {
+                *of_slot = Some(SlotMember { index, data_offset: superblock.data_offset, access });
+            }
         }
         SlotMap::new(of_slots)
     }
@@ -289,6 +318,7 @@ impl Master {
             Change::OpenReadOnly => self.gate = Gate::ReadOnly,
             Change::Open => self.open(),
             Change::OpenForWrites => {
+                self.recover_anew();
                 self.open();
                 self.takes_writes = true;
             }
@@ -325,6 +355,9 @@ impl Master {
                 self.is_dirty = true;
                 self.version += 1;
             }
+            Change::TakeSpare { member, slot } => self.take_spare(member, slot),
+            Change::CheckpointRecovery(slots, below) => self.note_recovered(slots, below),
+            Change::EndRecovery(slots) => self.end_recovery(slots),
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
             Change::FailSpare { member, error, at } => {
                 assert_eq!(self.members[member], MemberState::Spare, "a member in a slot is judged with the others");
@@ -390,8 +423,8 @@ impl Master {
     /// array freezes, and no superblock says that a member is missing.
     fn fail_member(&mut self, failure: &Failure, at: Tick) {
         let Failure { slot, operation, error } = *failure;
-        let member = self.members.iter().position(|member| *member == MemberState::Active(slot));
-        let member = member.expect("a writable slot has an active member");
+        let member = self.members.iter().position(|member| member.slot() == Some(slot));
+        let member = member.expect("a writable slot has a member");
         self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
         self.is_recorded = false;
         self.version += 1;
@@ -537,7 +570,7 @@ impl Master {
 
     /// Whether a slot has no member and the superblocks do not say so yet.
     pub(crate) fn leaves_a_slot_out(&self) -> bool {
-        let present = self.readable().count();
+        let present = self.writable().count();
         assert!(present <= usize::from(self.slots));
         let named = self.template.roles.iter().filter(|role| role.slot().is_some()).count();
         usize::from(self.slots) > present && named != present

@@ -14,9 +14,12 @@
 //!
 //! A window with a sector that could neither be read nor computed holds `in_sync_below` back, and not the pass. A write
 //! waits for a window only if it overlaps one that is in flight. A read never does.
+//!
+//! A recovery of a mirror goes over the sectors of the member, because `recovery_offset` counts these, and locks the
+//! array sectors whose copies they are. All other passes go over what they lock.
 
 use crate::permit::UNIT;
-use crate::progress::{self, PassCounts, PassReport, WINDOW};
+use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, WINDOW};
 use crate::resync::Resync;
 use crate::row_io::RowIo;
 use crate::sabotage::{self, Sabotage};
@@ -25,17 +28,28 @@ use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::join_all;
-use uraid_block::{ArraySector, ErrorKind, IoError, Sectors, ShardIndex};
-use uraid_layout::{Layout, Row};
+use uraid_block::{ArraySector, ErrorKind, IoError, MemberSector, Sectors, ShardIndex, Slot};
+use uraid_layout::{CopyLayout, Layout, Row};
 
 /// The most windows that one shard has in flight.
 const WINDOWS_AT_ONCE: usize = 16;
+
+/// A window that this shard owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Window {
+    /// In the sectors that the pass goes over.
+    at: u64,
+    length: Sectors,
+    /// Of copies: the array sector at its start.
+    sector: ArraySector,
+}
 
 /// One shard's part of a pass.
 pub(crate) struct Pass<W: World> {
     shared: Rc<Shared<W>>,
     resync: Resync<W>,
-    total: u64,
+    /// The last order that was begun.
+    order: Cell<Option<PassOrder>>,
     /// The longest window.
     window: u64,
     /// Where the next window is looked for.
@@ -54,7 +68,7 @@ impl<W: World> Pass<W> {
     /// `rows`: of parity levels.
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Pass<W> {
         Pass {
-            total: progress::total(&shared.layout).0,
+            order: Cell::new(None),
             window: shared.config.pass_window.0.clamp(1, WINDOW),
             resync: Resync::new(shared.clone(), rows),
             next: Cell::new(0),
@@ -67,51 +81,85 @@ impl<W: World> Pass<W> {
         }
     }
 
-    /// Passes over what this shard owns, from where it has come before. Ends early if the array stops or freezes.
-    pub(crate) async fn run(&self) {
+    /// Passes over what this shard owns, from where it has come before in this order. Ends early if the array stops or
+    /// freezes, or no member is left to recover.
+    pub(crate) async fn run(&self, order: PassOrder) {
         assert!(!self.is_running.replace(true), "one pass at a time");
+        if self.order.replace(Some(order)).map(|before| before.number) != Some(order.number) {
+            self.begin(&order);
+        }
         self.next.set(self.below.get());
         self.in_flight.borrow_mut().clear();
-        let outcomes = join_all((0..self.windows_at_once()).map(|_| self.pass_windows())).await;
+        let outcomes = join_all((0..self.windows_at_once()).map(|_| self.pass_windows(&order))).await;
         // A window fails if the array freezes: the others have seen that at the gate.
         let has_failed = outcomes.iter().any(Result::is_err);
         assert!(has_failed || self.in_flight.borrow().is_empty(), "every window was passed");
         self.is_running.set(false);
     }
 
+    fn begin(&self, order: &PassOrder) {
+        self.below.set(match order.kind {
+            PassKind::Resync => self.shared.in_sync_below.get().0,
+            PassKind::Recovery => order.from.0,
+        });
+        self.counts.set(PassCounts::default());
+        self.unreadable_from.set(None);
+    }
+
     /// How far it has come.
     pub(crate) fn report(&self) -> PassReport {
-        let (below, readable_below) = (Sectors(self.below.get()), self.shared.in_sync_below.get());
-        PassReport { below, readable_below, counts: self.counts.get() }
+        PassReport {
+            number: self.order.get().map_or(0, |order| order.number),
+            below: Sectors(self.below.get()),
+            readable_below: Sectors(self.readable_below()),
+            in_sync_below: self.shared.in_sync_below.get(),
+            counts: self.counts.get(),
+        }
+    }
+
+    fn readable_below(&self) -> u64 {
+        self.unreadable_from.get().map_or(self.below.get(), |from| self.below.get().min(from))
     }
 
     /// Takes one window after the other, while the gate is open.
-    async fn pass_windows(&self) -> Result<(), IoError> {
+    async fn pass_windows(&self, order: &PassOrder) -> Result<(), IoError> {
         loop {
             let Some(_inside) = self.shared.admit_pass().await else { return Ok(()) };
-            let Some((at, length)) = self.take_window() else { return Ok(()) };
+            if !self.has_member(order) {
+                return Ok(());
+            }
+            let Some(window) = self.take_window(order) else { return Ok(()) };
             let _lock = if sabotage::is(Sabotage::PassUnlocked) {
                 None
             } else {
-                Some(self.shared.locks.guard(self.locked(at, length)).await)
+                Some(self.shared.locks.guard(self.locked(&window)).await)
             };
             if !self.shared.torn.is_empty() {
                 // A write of these rows may have been refused half done while this window waited for its lock.
                 return Err(ErrorKind::Frozen.into());
             }
-            let met = self.resync.resync_window(at, length).await?;
-            self.end_window(at, met);
+            let met = self.resync.resync_window(order, window.at, window.sector, window.length).await?;
+            self.end_window(window.at, met);
+        }
+    }
+
+    /// Whether a member is left that the pass is for.
+    fn has_member(&self, order: &PassOrder) -> bool {
+        match order.kind {
+            PassKind::Resync => true,
+            PassKind::Recovery => !self.shared.with_view(|view| order.recovering.and(view.writable()).is_empty()),
         }
     }
 
     /// The next window that this shard owns.
-    fn take_window(&self) -> Option<(u64, Sectors)> {
-        let window = self.window_from(self.next.get());
-        let next = window.map_or(self.total, |(at, length)| at + length.0);
+    fn take_window(&self, order: &PassOrder) -> Option<Window> {
+        let window = self.window_from(order, self.next.get());
+        let total = progress::total_of(&self.shared.layout, order.kind).0;
+        let next = window.map_or(total, |window| window.at + window.length.0);
         assert!(next >= self.next.get(), "windows ascend");
         self.next.set(next);
-        if let Some((at, _)) = window {
-            self.in_flight.borrow_mut().push(at);
+        if let Some(window) = window {
+            self.in_flight.borrow_mut().push(window.at);
         } else {
             self.note_progress();
         }
@@ -136,26 +184,42 @@ impl<W: World> Pass<W> {
         let below = self.in_flight.borrow().iter().copied().min().unwrap_or(self.next.get());
         assert!(below >= self.below.get(), "a pass only goes on");
         self.below.set(below);
-        let in_sync = self.unreadable_from.get().map_or(below, |from| below.min(from));
-        assert!(in_sync >= self.shared.in_sync_below.get().0, "what is consistent stays so");
-        self.shared.in_sync_below.set(Sectors(in_sync));
+        match self.order.get().map(|order| order.kind) {
+            Some(PassKind::Resync) => {
+                let in_sync = self.readable_below();
+                assert!(in_sync >= self.shared.in_sync_below.get().0, "what is consistent stays so");
+                self.shared.in_sync_below.set(Sectors(in_sync));
+            }
+            Some(PassKind::Recovery) | None => {}
+        }
     }
 
     /// The first window at or after this sector that this shard owns: not longer than a block of the pass arena, in one
     /// unit, and within what the members hold contiguously.
-    fn window_from(&self, at: u64) -> Option<(u64, Sectors)> {
+    fn window_from(&self, order: &PassOrder, at: u64) -> Option<Window> {
+        match (&self.shared.layout, order.kind) {
+            (Layout::Copies(layout), PassKind::Recovery) => {
+                let slot = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
+                self.window_of_member(layout, slot, at)
+            }
+            (Layout::Copies(_) | Layout::Parity(_), _) => self.window_of_units(at),
+        }
+    }
+
+    fn window_of_units(&self, at: u64) -> Option<Window> {
         let shards = u64::from(self.shared.world.shards());
         let (own, chunk) = (self.shared.world.shard(), self.shared.layout.chunk().0);
+        let total = progress::total(&self.shared.layout).0;
         // Alone, a shard owns all rows, and a window may span several.
         let unit = match &self.shared.layout {
             Layout::Parity(_) if shards > 1 => chunk,
-            Layout::Parity(_) => self.total,
+            Layout::Parity(_) => total,
             Layout::Copies(_) => UNIT,
         };
         let mut at = at;
-        while at < self.total {
+        while at < total {
             let number = at / unit;
-            let end = ((number + 1) * unit).min(self.total);
+            let end = ((number + 1) * unit).min(total);
             if ShardIndex((number % shards) as u16) != own {
                 at = end;
                 continue;
@@ -164,25 +228,47 @@ impl<W: World> Pass<W> {
                 Layout::Parity(_) => self.window,
                 Layout::Copies(_) => self.window.min(self.shared.layout.contiguous(ArraySector(at)).0),
             };
-            return Some((at, Sectors(longest.min(end - at))));
+            return Some(Window { at, length: Sectors(longest.min(end - at)), sector: ArraySector(at) });
+        }
+        None
+    }
+
+    /// A window of what one member of a mirror holds.
+    fn window_of_member(&self, layout: &CopyLayout, slot: Slot, at: u64) -> Option<Window> {
+        let (shards, own) = (u64::from(self.shared.world.shards()), self.shared.world.shard());
+        let total = progress::total_of(&self.shared.layout, PassKind::Recovery).0;
+        let mut at = at;
+        while at < total {
+            let Some(sector) = layout.sector_of_copy(slot, MemberSector(at)) else {
+                // The chunks after the last one of the array.
+                at += 1;
+                continue;
+            };
+            let unit = sector.0 / UNIT;
+            let held = self.shared.layout.contiguous(sector).0.min((unit + 1) * UNIT - sector.0).min(total - at);
+            if ShardIndex((unit % shards) as u16) != own {
+                at += held;
+                continue;
+            }
+            return Some(Window { at, length: Sectors(held.min(self.window)), sector });
         }
         None
     }
 
     /// What a window locks: sectors of the array, or rows.
-    fn locked(&self, at: u64, length: Sectors) -> std::ops::Range<u64> {
-        let end = at + length.0;
+    fn locked(&self, window: &Window) -> std::ops::Range<u64> {
         match &self.shared.layout {
             Layout::Parity(layout) => {
                 let chunk = layout.chunk().0;
-                let rows = at / chunk..end.div_ceil(chunk);
+                let rows = window.at / chunk..(window.at + window.length.0).div_ceil(chunk);
                 let owner = |row: u64| self.shared.owner_of(Row(row));
                 assert!(rows.clone().all(|row| owner(row) == self.shared.world.shard()), "a row has one owner");
                 rows
             }
             Layout::Copies(_) => {
-                assert_eq!(at / UNIT, (end - 1) / UNIT, "a window is in one unit");
-                at..end
+                let sectors = window.sector.0..window.sector.0 + window.length.0;
+                assert_eq!(sectors.start / UNIT, (sectors.end - 1) / UNIT, "a window is in one unit");
+                sectors
             }
         }
     }

@@ -1,23 +1,32 @@
-//! Passes over a whole array, beside its requests: today the resync.
-//! Owns: [`Passes`], when the resync begins, its progress, what its end changes. Not here: the part of each shard
-//! (`pass`), what is done in a window (`resync`), the superblocks that say how far it has come (`clean`, `record`).
-//! Invariant: copies are read at will, and parity is relied upon, only when every shard has passed over all that it owns.
+//! Passes over a whole array, beside its requests: the resync, and the recovery of members that have taken a slot.
+//! Owns: [`Passes`], which pass is next, when a spare takes a slot, progress, what the end of a pass changes. Not here:
+//! the part of each shard (`pass`), what is done in a window (`resync`), the superblocks that say how far a pass has
+//! come (`clean`, `record`).
+//! Invariant: copies are read at will, and parity is relied upon, only when every shard has passed over all that it
+//! owns. A member is read only when its recovery has ended on every shard, and it was flushed.
 //!
 //! ```text
 //!   start      superblocks say dirty -> the gate opens, mirrors read the canonical copy -> every shard passes
 //!   end        flush -> publish "consistent" -> superblocks, if no write is under way
 //!   stop       the gate closes -> drain (windows are inside the epoch) -> flush -> superblocks: dirty from here on
 //!   a crash    before any of these superblocks: the next start passes over all, or from the last one that was recorded
+//!
+//!   spare      drain (no request knows the slot's last member) -> superblocks list it in the slot, recovered below 0
+//!              -> publish: every write goes to it -> drain (no write misses it) -> every shard passes
+//!   end        flush -> publish: it is read -> superblocks list it without a recovery
+//!   a crash    its superblock says how far it was recovered; what is below was flushed, and is written by a resync
 //! ```
+//!
+//! A spare takes its slot before a resync, which then writes nothing to it. The recovery follows the resync.
 
 use crate::flush::Flusher;
 use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
 use crate::master::Change;
-use crate::progress::{self, PassCounts, PassReport, Progress};
+use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Progress};
 use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::Steward;
+use crate::steward::{Steward, recovered_below};
 use crate::view::Gate;
 use crate::world::World;
 use std::cell::Cell;
@@ -25,12 +34,14 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, race};
-use uraid_block::{IoError, Sectors};
+use uraid_block::{IoError, Sectors, SlotSet};
+use uraid_layout::Layout;
 
 /// How often the shards are asked how far they have come.
 const REPORT_PERIOD: Duration = Duration::from_millis(200);
 
-/// While no write is under way, the superblocks are updated after each of this many equal parts of a pass.
+/// The superblocks are updated after each of this many equal parts of a pass; of a resync, only while no write is under
+/// way.
 const CHECKPOINTS: u64 = 16;
 
 /// Why a pass ended before its end.
@@ -44,48 +55,123 @@ pub enum PassError {
     Frozen(#[source] IoError),
 }
 
+/// What is to be done next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    TakeSpare,
+    Pass(PassKind),
+    /// The gate is frozen or stopped: nothing, until it is opened again.
+    End,
+}
+
 /// The passes of an array; on shard 0 only.
 pub(crate) struct Passes<W: World> {
     steward: Rc<Steward<W>>,
     recorder: Rc<Recorder<W>>,
     flusher: Rc<Flusher<W>>,
+    /// The task that runs passes is there.
+    is_driven: Cell<bool>,
+    /// A pass runs, or a spare takes its slot.
     is_running: Cell<bool>,
     is_flushing: Cell<bool>,
+    /// The number of the last order.
+    number: Cell<u64>,
+    /// Slots whose recovery met sectors that no member could give.
+    given_up: Cell<SlotSet>,
     progress: Cell<Progress>,
     changed: Notify,
 }
 
 impl<W: World> Passes<W> {
     pub(crate) fn new(steward: &Rc<Steward<W>>, recorder: &Rc<Recorder<W>>, flusher: &Rc<Flusher<W>>) -> Rc<Passes<W>> {
-        let (steward, recorder, flusher) = (steward.clone(), recorder.clone(), flusher.clone());
         let total = progress::total(&steward.shared.layout);
-        let progress = Cell::new(Progress { total, ..Progress::default() });
-        let (is_running, is_flushing) = (Cell::new(false), Cell::new(false));
-        Rc::new(Passes { steward, recorder, flusher, is_running, is_flushing, progress, changed: Notify::new() })
+        Rc::new(Passes {
+            steward: steward.clone(),
+            recorder: recorder.clone(),
+            flusher: flusher.clone(),
+            is_driven: Cell::new(false),
+            is_running: Cell::new(false),
+            is_flushing: Cell::new(false),
+            number: Cell::new(0),
+            given_up: Cell::new(SlotSet::EMPTY),
+            progress: Cell::new(Progress { total, ..Progress::default() }),
+            changed: Notify::new(),
+        })
     }
 
-    /// Begins a resync if the array needs one and none is running. The caller holds the transition, and has just opened
-    /// the gate.
+    /// Runs what is due until the array stops or freezes. The caller holds the transition, and has just opened the gate.
     pub(crate) fn begin(self: &Rc<Self>) {
-        if !self.is_due() || self.is_running.replace(true) {
+        if !self.steward.shared.is_redundant() || self.is_driven.replace(true) {
             return;
         }
-        let done = self.steward.master().resync_from().expect("a resync is needed");
-        self.progress.set(Progress { done, total: self.progress.get().total, ..Progress::default() });
-        self.steward.shared.world.spawn(self.clone().resync());
-        self.changed.notify_all();
+        self.steward.shared.world.spawn(self.clone().drive());
     }
 
-    /// Whether a resync runs, or should. An array that is only read has none.
-    fn is_due(&self) -> bool {
-        self.steward.master().needs_resync() && !self.steward.shared.config.read_only
+    async fn drive(self: Rc<Self>) {
+        loop {
+            let next = self.steward.shared.view_changed.wait_for(|| self.next()).await;
+            self.is_running.set(next != Next::End);
+            self.changed.notify_all();
+            match next {
+                Next::TakeSpare => self.take_spare().await,
+                Next::Pass(kind) => self.pass(kind).await,
+                Next::End => {
+                    self.is_driven.set(false);
+                    return;
+                }
+            }
+            self.is_running.set(false);
+            self.changed.notify_all();
+        }
     }
 
-    /// How far the resync has come, if one runs or was stopped.
+    /// `None`: nothing until the view changes.
+    fn next(&self) -> Option<Next> {
+        match self.steward.master().gate() {
+            Gate::Closed => None,
+            Gate::Open => self.due(),
+            Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => Some(Next::End),
+        }
+    }
+
+    /// What an open array needs. One that is only read has no pass.
+    fn due(&self) -> Option<Next> {
+        let master = self.steward.master();
+        if self.steward.shared.config.read_only || self.steward.is_stopping.get() {
+            return None;
+        }
+        if master.wanted_spare().is_some() {
+            return Some(Next::TakeSpare);
+        }
+        if master.needs_resync() {
+            return Some(Next::Pass(PassKind::Resync));
+        }
+        let is_wanted = !master.recovering().0.minus(self.given_up.get()).is_empty();
+        is_wanted.then_some(Next::Pass(PassKind::Recovery))
+    }
+
+    /// How far the pass has come, if one runs, is due or was stopped.
     pub(crate) fn progress(&self) -> Option<Progress> {
-        let recorded = self.steward.master().resync_from().filter(|_| self.is_due())?;
+        let master = self.steward.master();
         let progress = self.progress.get();
-        Some(Progress { done: progress.done.max(recorded), ..progress })
+        if self.steward.shared.config.read_only {
+            return None;
+        }
+        if let Some(recorded) = master.resync_from().filter(|_| master.needs_resync()) {
+            let is_of_it = progress.kind == PassKind::Resync;
+            let begun = Progress { total: progress::total(&self.steward.shared.layout), ..Progress::default() };
+            let progress = if is_of_it { progress } else { begun };
+            return Some(Progress { done: progress.done.max(recorded), ..progress });
+        }
+        let wanted = master.recovering().0.minus(self.given_up.get());
+        if wanted.is_empty() && master.wanted_spare().is_none() {
+            return None;
+        }
+        let total = progress::total_of(&self.steward.shared.layout, PassKind::Recovery);
+        let done = if wanted.is_empty() { Sectors::ZERO } else { master.recovered_below(wanted).min(total) };
+        let begun = Progress { kind: PassKind::Recovery, done, total, ..Progress::default() };
+        let is_of_it = self.steward.pass_order.get().is_some_and(|order| order.kind == PassKind::Recovery);
+        Some(if is_of_it { progress } else { begun })
     }
 
     /// Waits until no pass runs, calling `show` now and then. Returns how far the last one came, if there was one.
@@ -105,41 +191,124 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// `None`: a pass runs, or will when a frozen array lets writes in again.
+    /// `None`: a pass runs, or will when the gate opens.
     fn outcome(&self) -> Option<Result<Progress, PassError>> {
         let master = self.steward.master();
+        let is_due = master.needs_resync()
+            || master.wanted_spare().is_some()
+            || !master.recovering().0.minus(self.given_up.get()).is_empty();
+        // The end of a pass that no superblock shows is none: after a crash it would be due again.
+        let is_shown = master.shows(master.version());
+        let is_read_only = self.steward.shared.config.read_only;
         match master.frozen_error() {
             _ if self.is_running.get() => None,
-            _ if !self.is_due() => Some(Ok(self.progress.get())),
-            Some(error) => Some(Err(PassError::Frozen(error))),
-            None if master.gate() == Gate::Stopped => Some(Err(PassError::Stopped)),
-            None => None,
+            Some(error) if (is_due || !is_shown) && !is_read_only => Some(Err(PassError::Frozen(error))),
+            _ if !is_due || is_read_only => Some(Ok(self.progress.get())),
+            _ if master.gate() == Gate::Stopped => Some(Err(PassError::Stopped)),
+            _ => None,
         }
     }
 
-    async fn resync(self: Rc<Self>) {
+    /// Gives a spare the slot of a member that has failed or is missing.
+    async fn take_spare(&self) {
         let steward = &self.steward;
-        loop {
-            if !sabotage::is(Sabotage::SkipResync) {
-                self.pass_over_all().await;
+        let before = steward.master().wanted_spare();
+        // Requests that knew the slot's last member could still report that it failed, and mean that one.
+        let epoch = {
+            let _one = steward.transition.acquire(1).await;
+            steward.publish(Change::Nothing).await
+        };
+        steward.drain(epoch).await;
+        let epoch = {
+            let _one = steward.transition.acquire(1).await;
+            let wanted = steward.master().wanted_spare().filter(|_| steward.master().gate() == Gate::Open);
+            let Some((member, slot)) = wanted.filter(|_| wanted == before) else { return };
+            steward.apply(Change::TakeSpare { member, slot });
+            self.given_up.set(self.given_up.get().without(slot));
+            let version = steward.master().version();
+            if !sabotage::is(Sabotage::SpareUnrecorded) && self.recorder.record_up_to(version).await.is_err() {
+                return;
             }
-            // Copies that were made equal must not differ again after a crash. If this fails, the array has frozen.
-            let is_over = self.is_over() || sabotage::is(Sabotage::SkipResync);
-            let is_flushed = is_over && (sabotage::is(Sabotage::SkipPassFlush) || self.flush().await);
+            steward.publish(Change::Nothing).await
+        };
+        // No write that has missed it is under way when its recovery begins.
+        steward.drain(epoch).await;
+    }
+
+    /// Passes over the array, and ends the pass, unless the array stops or freezes, or no member is left to recover.
+    async fn pass(self: &Rc<Self>, kind: PassKind) {
+        let steward = &self.steward;
+        let order = self.order(kind);
+        steward.pass_order.set(Some(order));
+        loop {
+            let is_skipped = kind == PassKind::Resync && sabotage::is(Sabotage::SkipResync);
+            if !is_skipped {
+                self.pass_over_all(&order).await;
+            }
+            // Copies that were made equal must not differ again after a crash, and a member that is read must not lose
+            // what it was given. If this fails, the array has frozen, or the member has failed.
+            let skips_flush = match kind {
+                PassKind::Resync => sabotage::is(Sabotage::SkipPassFlush),
+                PassKind::Recovery => sabotage::is(Sabotage::TrustUnflushed),
+            };
+            let is_flushed = (self.is_over() || is_skipped) && (skips_flush || self.flush().await);
             // A stop or command that closes the gate holds the transition until it has opened it, or stopped the array.
             let _one = steward.transition.acquire(1).await;
             let gate = steward.master().gate();
             assert_ne!(gate, Gate::Closed, "only a transition closes the gate");
-            if gate == Gate::Open && !is_flushed {
+            if !self.is_valid(&order) {
+                mark::hit(Mark::RecoveryAnew);
+                return;
+            }
+            if gate == Gate::Open && !is_flushed && !self.is_needless(&order) {
                 continue;
             }
             if gate == Gate::Open {
-                self.end().await;
+                match kind {
+                    PassKind::Resync => self.end_resync().await,
+                    PassKind::Recovery => self.end_recovery(&order).await,
+                }
+                steward.pass_order.set(None);
             }
-            self.is_running.set(false);
-            self.changed.notify_all();
             return;
         }
+    }
+
+    /// What every shard is to do: the order that was interrupted, if it is of the same members, or a new one.
+    fn order(&self, kind: PassKind) -> PassOrder {
+        let steward = &self.steward;
+        let (recovering, recovered) = steward.master().recovering();
+        let wanted = recovering.minus(self.given_up.get());
+        let layout = &steward.shared.layout;
+        let (recovering, written_below) = match (kind, layout) {
+            // What these members hold is kept right. What they lack is recovered afterwards.
+            (PassKind::Resync, _) => (recovering, if recovering.is_empty() { Sectors::ZERO } else { recovered }),
+            (PassKind::Recovery, Layout::Parity(_)) => (wanted, Sectors(u64::MAX)),
+            (PassKind::Recovery, Layout::Copies(_)) => (wanted.iter().take(1).collect(), Sectors(u64::MAX)),
+        };
+        let from = match kind {
+            PassKind::Resync => Sectors::ZERO,
+            PassKind::Recovery => steward.master().recovered_below(recovering),
+        };
+        self.number.set(self.number.get() + 1);
+        let total = progress::total_of(layout, kind);
+        let done = match kind {
+            PassKind::Resync => steward.master().resync_from().expect("a resync is needed"),
+            PassKind::Recovery => from.min(total),
+        };
+        self.progress.set(Progress { kind, done, total, ..Progress::default() });
+        PassOrder { number: self.number.get(), kind, recovering, from: from.min(total), written_below }
+    }
+
+    /// Whether what was passed over still counts: it does not if a freeze has ended since.
+    fn is_valid(&self, order: &PassOrder) -> bool {
+        order.kind == PassKind::Resync || self.steward.pass_order.get() == Some(*order)
+    }
+
+    /// Whether all members that it would recover have failed.
+    fn is_needless(&self, order: &PassOrder) -> bool {
+        let (recovering, _) = self.steward.master().recovering();
+        order.kind == PassKind::Recovery && order.recovering.and(recovering).is_empty()
     }
 
     /// Flushes the members, unless a stop has begun: that waits for what is under way, and flushes them itself.
@@ -166,28 +335,47 @@ impl<W: World> Passes<W> {
         progress.done == progress.total
     }
 
-    /// Lets every shard pass over all that it owns, and asks them now and then how far they are. Of an idle array, the
-    /// superblocks learn it too.
-    async fn pass_over_all(&self) {
+    /// Lets every shard pass over all that it owns, and asks them now and then how far they are. The superblocks learn
+    /// it, too: of a resync, while the array is idle.
+    async fn pass_over_all(&self, order: &PassOrder) {
         let steward = &self.steward;
-        let mut all = pin!(steward.shared.calls.call_all(|| Call::Pass));
+        let mut all = pin!(steward.shared.calls.call_all(|| Call::Pass(*order)));
         loop {
             // Only the sleep is dropped: a round of superblocks must not be.
             if let Either::Left(reports) = race(all.as_mut(), steward.shared.world.sleep(REPORT_PERIOD)).await {
-                self.note(reports.into_iter().map(Answer::passed));
+                self.note(order, reports.into_iter().map(Answer::passed).collect());
                 return;
             }
-            let below = self.note(steward.pass_reports().await.into_iter());
-            let recorded = steward.master().resync_from().expect("the resync runs");
-            let is_far = below.0 >= recorded.0 + self.progress.get().total.0.div_ceil(CHECKPOINTS);
-            if is_far && steward.may_record_checkpoint() && self.flush().await {
-                self.record_checkpoint(below).await;
+            let below = self.note(order, steward.pass_reports().await);
+            let total = self.progress.get().total;
+            let is_far = below.0 >= self.recorded(order).min(total).0 + total.0.div_ceil(CHECKPOINTS);
+            if is_far && self.may_record(order) && self.flush().await {
+                self.record_checkpoint(order, below).await;
+            }
+        }
+    }
+
+    /// How far the pass has come by the superblocks.
+    fn recorded(&self, order: &PassOrder) -> Sectors {
+        let master = self.steward.master();
+        match order.kind {
+            PassKind::Resync => master.resync_from().expect("the resync runs"),
+            PassKind::Recovery => master.recovered_below(order.recovering),
+        }
+    }
+
+    fn may_record(&self, order: &PassOrder) -> bool {
+        let steward = &self.steward;
+        match order.kind {
+            PassKind::Resync => steward.may_record_checkpoint(),
+            PassKind::Recovery => {
+                self.is_valid(order) && steward.master().gate() == Gate::Open && !steward.is_stopping.get()
             }
         }
     }
 
     /// Every shard has passed over all that it owns, and the members were flushed. The caller holds the transition.
-    async fn end(&self) {
+    async fn end_resync(&self) {
         let steward = &self.steward;
         // Without a write under way the superblocks do not say dirty, and must learn that the array is consistent.
         let is_recorded_now = !steward.master().takes_writes();
@@ -206,29 +394,66 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// `below` is consistent on every shard, and was flushed.
-    async fn record_checkpoint(&self, below: Sectors) {
+    /// Every shard has passed over all that it owns, and the members were flushed, or those that it was for have failed.
+    /// The caller holds the transition.
+    async fn end_recovery(&self, order: &PassOrder) {
         let steward = &self.steward;
-        let _one = steward.transition.acquire(1).await;
-        if steward.may_record_checkpoint() {
-            steward.note_checkpoint(below);
-            let version = steward.master().version();
-            let _ = self.recorder.record_up_to(version).await;
+        let slots = order.recovering.and(steward.master().recovering().0);
+        if slots.is_empty() {
+            mark::hit(Mark::RecoveryNeedless);
+            return;
         }
+        if !self.progress.get().unreadable.is_zero() {
+            // The member stays as it is: written, and not read.
+            mark::hit(Mark::RecoveryGivenUp);
+            self.given_up.set(self.given_up.get().or(slots));
+            return;
+        }
+        mark::hit(Mark::RecoveryEnded);
+        // Until this is recorded, a crash leaves the member in recovery. Should another member fail meanwhile, the round
+        // that lists this one as whole comes before the one that names the other.
+        steward.publish(Change::EndRecovery(slots)).await;
+        let version = steward.master().version();
+        let _ = self.recorder.record_up_to(version).await;
     }
 
-    /// Sums up what the shards have said. Returns what is consistent on all of them.
-    fn note(&self, reports: impl Iterator<Item = PassReport>) -> Sectors {
-        let total = self.progress.get().total;
-        let (mut below, mut readable_below, mut met) = (total, total, PassCounts::default());
-        for report in reports {
+    /// `below` is done on every shard, and was flushed.
+    async fn record_checkpoint(&self, order: &PassOrder, below: Sectors) {
+        let steward = &self.steward;
+        let _one = steward.transition.acquire(1).await;
+        if !self.may_record(order) {
+            return;
+        }
+        match order.kind {
+            PassKind::Resync => steward.note_checkpoint(below),
+            PassKind::Recovery => {
+                mark::hit(Mark::RecoveryCheckpoint);
+                steward.note_recovered(Some((order.recovering, below)));
+            }
+        }
+        let version = steward.master().version();
+        let _ = self.recorder.record_up_to(version).await;
+    }
+
+    /// Sums up what the shards have said. Returns what is done on all of them, and could be read.
+    fn note(&self, order: &PassOrder, reports: Vec<PassReport>) -> Sectors {
+        let before = self.progress.get();
+        let (mut below, mut met) = (before.total, PassCounts::default());
+        // A shard that has not begun has passed over nothing of this order.
+        for report in reports.iter().filter(|report| report.number == order.number) {
             below = below.min(report.below);
-            readable_below = readable_below.min(report.readable_below);
             met.add(report.counts);
         }
-        assert!(readable_below <= below && below <= total, "a shard passes over what there is");
+        if reports.iter().any(|report| report.number != order.number) {
+            below = before.done;
+        }
+        let readable_below = match order.kind {
+            PassKind::Resync => reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard"),
+            PassKind::Recovery => recovered_below(order, &reports),
+        };
+        assert!(readable_below <= before.total && below <= before.total, "a shard passes over what there is");
         let [corrected, skipped, unreadable] = [met.corrected, met.skipped, met.unreadable].map(Sectors);
-        self.progress.set(Progress { done: below, total, corrected, skipped, unreadable });
+        self.progress.set(Progress { done: below, corrected, skipped, unreadable, ..before });
         self.changed.notify_all();
         readable_below
     }

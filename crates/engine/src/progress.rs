@@ -1,17 +1,51 @@
-//! How far a pass has come, and what it met: in a window, on a shard, in the array.
-//! Owns: [`Progress`], [`PassReport`], [`PassCounts`], what there is to pass over, the longest window. Not here: the pass (`pass`, `passes`).
+//! What a pass does, how far it has come, and what it met: in a window, on a shard, in the array.
+//! Owns: [`PassKind`], [`PassOrder`], [`Progress`], [`PassReport`], [`PassCounts`], what there is to pass over, the
+//! longest window. Not here: the pass (`pass`, `passes`).
 
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{SECTOR_BYTES, Sectors};
+use uraid_block::{MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_layout::Layout;
 
 /// The longest stretch that a pass reads of a member at once.
 pub(crate) const WINDOW: u64 = (LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
 
+/// What a pass does.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum PassKind {
+    /// Makes copies equal, and parity right, after a crash or in a new array.
+    #[default]
+    Resync,
+    /// Gives a member that has taken a slot what it does not hold yet.
+    Recovery,
+}
+
+/// What every shard is to pass over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PassOrder {
+    /// Each order has a new number. A shard that meets the same one again goes on.
+    pub(crate) number: u64,
+    pub(crate) kind: PassKind,
+    /// The slots whose member does not hold everything yet. On mirrors, a recovery is of one slot.
+    pub(crate) recovering: SlotSet,
+    /// Where a recovery begins, in sectors of the member.
+    pub(crate) from: Sectors,
+    /// What these members hold below this is kept right: what they lack above is for a later recovery.
+    pub(crate) written_below: Sectors,
+}
+
+impl PassOrder {
+    /// The slots without reads that a window at this sector of a member writes.
+    pub(crate) fn writes(&self, at: MemberSector) -> SlotSet {
+        if at.0 < self.written_below.0 { self.recovering } else { SlotSet::EMPTY }
+    }
+}
+
 /// How far a pass has come.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Progress {
-    /// Sectors passed: of each member on parity levels, of the array on mirrors.
+    /// What the pass does.
+    pub kind: PassKind,
+    /// Sectors passed. Of a resync of mirrors, sectors of the array; else of each member.
     pub done: Sectors,
     /// Sectors to pass.
     pub total: Sectors,
@@ -42,18 +76,31 @@ impl PassCounts {
 /// How far a shard has come in its part of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PassReport {
+    /// Of which order the next two are.
+    pub(crate) number: u64,
     /// What the shard owns below this is done.
     pub(crate) below: Sectors,
     /// The same, and all of it could be read or computed.
     pub(crate) readable_below: Sectors,
+    /// What the shard owns below this is consistent, among the members that are read.
+    pub(crate) in_sync_below: Sectors,
     /// The sum of its windows.
     pub(crate) counts: PassCounts,
 }
 
-/// What a pass passes over: sectors of each member on parity levels, of the array on mirrors.
+/// What a resync passes over: sectors of each member on parity levels, of the array on mirrors.
 pub(crate) fn total(layout: &Layout) -> Sectors {
     match layout {
         Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
         Layout::Copies(_) => layout.array_size(),
+    }
+}
+
+/// What a pass of this kind passes over.
+pub(crate) fn total_of(layout: &Layout, kind: PassKind) -> Sectors {
+    match (kind, layout) {
+        (PassKind::Resync, _) | (PassKind::Recovery, Layout::Parity(_)) => total(layout),
+        // Every member of a mirror uses as much.
+        (PassKind::Recovery, Layout::Copies(_)) => layout.member_used(Slot(0)),
     }
 }

@@ -218,7 +218,9 @@ impl<W: World> Recorder<W> {
         for (member, error) in failed {
             let state = self.steward.master().members()[*member];
             match state {
-                MemberState::Active(slot) => failures.push(Failure::new(slot, Operation::Superblock, *error)),
+                MemberState::Active(slot) | MemberState::Recovering { slot, .. } => {
+                    failures.push(Failure::new(slot, Operation::Superblock, *error));
+                }
                 MemberState::Spare => {
                     mark::hit(Mark::SpareFailed);
                     let (member, error, at) = (*member, *error, self.steward.shared.world.now());

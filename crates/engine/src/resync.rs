@@ -1,12 +1,12 @@
-//! The resync: one window of copies, or of rows, made consistent.
-//! Owns: comparing copies, recomputing parity. Not here: which windows, their locks (`pass`), when a resync is needed and
-//! what follows (`passes`).
+//! One window of copies, or of rows, made consistent by a resync, or recovered on members that do not hold it yet.
+//! Owns: comparing copies, recomputing parity, what a member in recovery gets. Not here: which windows, their locks
+//! (`pass`), when a pass is needed and what follows (`passes`).
 //! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors.
 
 use crate::buffers;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::progress::{PassCounts, WINDOW};
+use crate::progress::{PassCounts, PassKind, PassOrder, WINDOW};
 use crate::row_io::RowIo;
 use crate::row_parity::{OldBytes, parity_of, recover_blocks};
 use crate::shared::Shared;
@@ -14,7 +14,7 @@ use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::rc::Rc;
 use uraid_block::local::join_all;
-use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, Sectors, Slot};
+use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
 
 /// Pieces of a window that has an unreadable sector: 4 KiB.
@@ -27,7 +27,14 @@ struct Found {
     bytes: Option<Lease>,
 }
 
-/// The resync of one array on one shard.
+/// A part of a row: the stretch of `length` sectors from `start` of a window at `at`.
+struct RowStretch {
+    at: MemberSector,
+    start: Sectors,
+    length: Sectors,
+}
+
+/// The windows of one array on one shard.
 pub(crate) struct Resync<W: World> {
     shared: Rc<Shared<W>>,
     /// Of parity levels.
@@ -40,24 +47,34 @@ impl<W: World> Resync<W> {
         Resync { shared, rows }
     }
 
-    /// Resyncs one window, which the caller has locked. If something in it cannot be read, the window is repeated in
-    /// small pieces, so that one bad sector affects only its own row of sectors.
-    pub(crate) async fn resync_window(&self, at: u64, length: Sectors) -> Result<PassCounts, IoError> {
+    /// Passes over one window, which the caller has locked. If something in it cannot be read, the window is repeated in
+    /// small pieces, so that one bad sector affects only its own row of sectors. `at` is in the sectors that the pass
+    /// goes over; of copies, the window begins at `sector` of the array.
+    pub(crate) async fn resync_window(
+        &self,
+        order: &PassOrder,
+        at: u64,
+        sector: ArraySector,
+        length: Sectors,
+    ) -> Result<PassCounts, IoError> {
         assert!(!length.is_zero() && length.0 <= WINDOW, "a window fits one piece of the arena");
-        if let Some(window) = self.resync_piece(at, length).await? {
+        let piece = async |start: u64, length| {
+            self.resync_piece(order, MemberSector(start), sector + Sectors(start - at), length).await
+        };
+        if let Some(window) = piece(at, length).await? {
             return Ok(window);
         }
         assert!(length.0 > 1, "a single sector is always settled");
         mark::hit(Mark::ResyncTakenApart);
         let mut sum = PassCounts::default();
         for start in (at..at + length.0).step_by(SMALL_PIECE as usize) {
-            let piece = Sectors(SMALL_PIECE.min(at + length.0 - start));
-            if let Some(window) = self.resync_piece(start, piece).await? {
+            let small = Sectors(SMALL_PIECE.min(at + length.0 - start));
+            if let Some(window) = piece(start, small).await? {
                 sum.add(window);
                 continue;
             }
-            for sector in start..start + piece.0 {
-                let window = self.resync_piece(sector, Sectors(1)).await?;
+            for single in start..start + small.0 {
+                let window = piece(single, Sectors(1)).await?;
                 sum.add(window.expect("a single sector is always settled"));
             }
         }
@@ -65,16 +82,54 @@ impl<W: World> Resync<W> {
     }
 
     /// `None`: something could not be read, and the piece is more than one sector.
-    async fn resync_piece(&self, at: u64, length: Sectors) -> Result<Option<PassCounts>, IoError> {
-        match &self.rows {
-            Some(rows) => self.resync_rows(rows, MemberSector(at), length).await,
-            None => self.resync_copies(ArraySector(at), length).await,
+    async fn resync_piece(
+        &self,
+        order: &PassOrder,
+        at: MemberSector,
+        sector: ArraySector,
+        length: Sectors,
+    ) -> Result<Option<PassCounts>, IoError> {
+        match (&self.rows, order.kind) {
+            (Some(rows), _) => self.resync_rows(order, rows, at, length).await,
+            (None, PassKind::Resync) => self.resync_copies(order, sector, length).await,
+            (None, PassKind::Recovery) => self.recover_copy(order, at, sector, length).await,
         }
     }
 
-    /// Copies the canonical copy over those that differ.
-    async fn resync_copies(&self, at: ArraySector, length: Sectors) -> Result<Option<PassCounts>, IoError> {
-        let usable = self.shared.view().readable();
+    /// Gives a member that does not hold its copy the first one that can be read.
+    async fn recover_copy(
+        &self,
+        order: &PassOrder,
+        at: MemberSector,
+        sector: ArraySector,
+        length: Sectors,
+    ) -> Result<Option<PassCounts>, IoError> {
+        let to = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
+        let (readable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
+        if !writable.contains(to) {
+            return Ok(Some(PassCounts { unreadable: length.0, ..PassCounts::default() }));
+        }
+        let copies = self.shared.layout.copies(sector);
+        assert!(copies.contains(&(to, at)), "the member's own copy is recovered");
+        for (slot, place) in copies.iter().copied().filter(|(slot, _)| readable.contains(*slot)) {
+            let found = self.read_window(std::iter::once((slot, place)), length).await?;
+            let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
+            let failure = self.shared.write_block(to, at, &bytes).await.err();
+            self.settle_pass(failure.as_slice()).await?;
+            return Ok(Some(PassCounts::default()));
+        }
+        mark::hit(Mark::RecoveryUnreadable);
+        Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() }))
+    }
+
+    /// Copies the canonical copy over those that differ, and over those that are not read and have been recovered.
+    async fn resync_copies(
+        &self,
+        order: &PassOrder,
+        at: ArraySector,
+        length: Sectors,
+    ) -> Result<Option<PassCounts>, IoError> {
+        let (usable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
         let copies = self.shared.layout.copies(at);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
@@ -97,6 +152,13 @@ impl<W: World> Resync<W> {
             window.corrected += length.0;
             failures.extend(self.shared.write_block(copy.slot, copy.at, right).await.err());
         }
+        let unread = writable.minus(usable);
+        for (slot, place) in copies.iter().copied().filter(|(slot, _)| unread.contains(*slot)) {
+            if order.writes(place).contains(slot) {
+                let right = found[canonical].bytes.as_ref().expect("the canonical copy was read");
+                failures.extend(self.shared.write_block(slot, place, right).await.err());
+            }
+        }
         self.settle_pass(&failures).await?;
         Ok(Some(window))
     }
@@ -104,6 +166,7 @@ impl<W: World> Resync<W> {
     /// Recomputes parity over the data and writes it where it differs.
     async fn resync_rows(
         &self,
+        order: &PassOrder,
         rows: &RowIo<W>,
         at: MemberSector,
         length: Sectors,
@@ -122,7 +185,8 @@ impl<W: World> Resync<W> {
             let cut = Sectors((chunk - member % chunk).min(length.0 - start));
             assert!(!cut.is_zero() && start + cut.0 <= length.0, "a step goes on, inside the window");
             let map = rows.layout().row(Row(member / chunk));
-            window.add(self.resync_row(rows, &map, &found, at, Sectors(start), cut).await?);
+            let stretch = RowStretch { at, start: Sectors(start), length: cut };
+            window.add(self.resync_row(order, rows, &map, &found, stretch).await?);
             start += cut.0;
         }
         Ok(Some(window))
@@ -131,13 +195,13 @@ impl<W: World> Resync<W> {
     /// The part of a window that lies in one row.
     async fn resync_row(
         &self,
+        order: &PassOrder,
         rows: &RowIo<W>,
         map: &RowMap,
         found: &[Found],
-        at: MemberSector,
-        start: Sectors,
-        length: Sectors,
+        stretch: RowStretch,
     ) -> Result<PassCounts, IoError> {
+        let RowStretch { at, start, length } = stretch;
         let _room = rows.room_for_interval().await;
         let range = start.len_bytes()..(start + length).len_bytes();
         let copy_of = async |slot: Slot| {
@@ -159,8 +223,8 @@ impl<W: World> Resync<W> {
         if unknown.len() > parities {
             return Ok(PassCounts { unreadable: length.0, ..PassCounts::default() });
         }
-        // A usable member could not read its block. Write it with what parity computes, as md does.
-        let usable = self.shared.view().writable();
+        // A member could not read its block, or does not hold it yet. Write what parity computes, as md does.
+        let usable = self.written(order, at);
         let healed: Vec<usize> = unknown.iter().copied().filter(|index| usable.contains(map.data[*index])).collect();
         let unread_p = old.p.is_none() && usable.contains(map.parity);
         let unread_q = old.q.is_none() && map.syndrome.is_some_and(|slot| usable.contains(slot));
@@ -173,7 +237,12 @@ impl<W: World> Resync<W> {
         }
         let at = MemberSector(at.0 + start.0);
         self.heal_blocks(map, &old, &healed, at).await?;
-        self.correct_parity(map, old, at, length).await
+        self.correct_parity(map, old, at, usable).await
+    }
+
+    /// The slots of a row that a window at this sector may write.
+    fn written(&self, order: &PassOrder, at: MemberSector) -> SlotSet {
+        self.shared.with_view(|view| view.readable().or(view.writable().and(order.writes(at))))
     }
 
     async fn heal_blocks(
@@ -200,13 +269,11 @@ impl<W: World> Resync<W> {
         map: &RowMap,
         old: OldBytes,
         at: MemberSector,
-        length: Sectors,
+        usable: SlotSet,
     ) -> Result<PassCounts, IoError> {
         let data: Vec<&[u8]> = old.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
         let (p, q) = parity_of(map, &data);
-        assert_eq!(p.len(), length.len_bytes());
         assert_eq!(q.is_empty(), map.syndrome.is_none());
-        let usable = self.shared.view().writable();
         let mut window = PassCounts::default();
         let mut failures: Vec<Failure> = Vec::new();
         let right = [(Some(map.parity), &p, &old.p), (map.syndrome, &q, &old.q)];
@@ -215,8 +282,10 @@ impl<W: World> Resync<W> {
             if found.as_ref().is_some_and(|found| found[..] == right[..]) {
                 continue;
             }
-            mark::hit(Mark::ResyncCorrected);
-            window.corrected += length.0;
+            if found.is_some() {
+                mark::hit(Mark::ResyncCorrected);
+                window.corrected += (right.len() / SECTOR_BYTES) as u64;
+            }
             failures.extend(self.shared.write_block(slot, at, right).await.err());
         }
         self.settle_pass(&failures).await?;

@@ -88,11 +88,17 @@ pub enum Sabotage {
     CheckpointAhead,
     /// Calls an array consistent before what the resync wrote is durable.
     SkipPassFlush,
+    /// A spare is written before a superblock lists it in its slot.
+    SpareUnrecorded,
+    /// A recovered member is read before it was flushed.
+    TrustUnflushed,
+    /// Records that a member is recovered further than it is.
+    RecoveredAhead,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 36] = [
+    pub const ALL: [Sabotage; 39] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -129,6 +135,9 @@ impl Sabotage {
         Sabotage::TrustOldParity,
         Sabotage::CheckpointAhead,
         Sabotage::SkipPassFlush,
+        Sabotage::SpareUnrecorded,
+        Sabotage::TrustUnflushed,
+        Sabotage::RecoveredAhead,
     ];
 }
 

@@ -166,9 +166,12 @@ impl<W: World> Shared<W> {
         }
         let failed = self.with_view(|before| before.writable().minus(view.writable()));
         let keeps = |slot| {
-            self.with_view(|before| before.has_member(slot) && before.member(slot).index == view.member(slot).index)
+            self.with_view(|before| {
+                let is_new = !before.writable().contains(slot);
+                is_new || before.member(slot).index == view.member(slot).index
+            })
         };
-        assert!(view.writable().iter().all(keeps), "a slot keeps its member");
+        assert!(view.writable().iter().all(keeps), "a slot keeps its member until that has failed");
         self.view.replace(Rc::new(view));
         sabotage::to_cut_off(failed).iter().for_each(|slot| self.member(slot).mark_dead());
         self.view_changed.notify_all();

@@ -20,7 +20,7 @@
 
 use crate::mail::{Answer, Call, STEWARD};
 use crate::master::{Change, Master};
-use crate::progress::{self, PassReport};
+use crate::progress::{self, PassKind, PassOrder, PassReport};
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::view::{Epoch, Gate};
@@ -28,7 +28,7 @@ use crate::world::World;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
-use uraid_block::{Sectors, ShardIndex};
+use uraid_block::{Sectors, ShardIndex, SlotSet};
 
 /// The steward's state; on shard 0 only.
 pub(crate) struct Steward<W: World> {
@@ -37,6 +37,17 @@ pub(crate) struct Steward<W: World> {
     /// One change between dirty, clean, frozen and stopped at a time.
     pub(crate) transition: Rc<Semaphore>,
     pub(crate) is_stopping: Cell<bool>,
+    /// What the shards pass over, if a pass runs or was interrupted.
+    pub(crate) pass_order: Cell<Option<PassOrder>>,
+}
+
+/// What may be recorded once the members are flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Passed {
+    /// All is consistent below this.
+    pub(crate) in_sync_below: Sectors,
+    /// The members in these slots hold what is below this.
+    pub(crate) recovered: Option<(SlotSet, Sectors)>,
 }
 
 impl<W: World> Steward<W> {
@@ -44,7 +55,8 @@ impl<W: World> Steward<W> {
         assert_eq!(shared.world.shard(), STEWARD, "the steward lives on one shard");
         assert!(*shared.view() == master.view(), "shard 0 begins with the view of the state");
         let (master, transition) = (RefCell::new(master), Semaphore::new(1));
-        Rc::new(Steward { shared, master, transition, is_stopping: Cell::new(false) })
+        let (is_stopping, pass_order) = (Cell::new(false), Cell::new(None));
+        Rc::new(Steward { shared, master, transition, is_stopping, pass_order })
     }
 
     /// The state. Do not keep it across an await.
@@ -75,18 +87,21 @@ impl<W: World> Steward<W> {
         epoch
     }
 
-    /// How far each shard has come in its part of the resync.
+    /// How far each shard has come in its part of the pass.
     pub(crate) async fn pass_reports(&self) -> Vec<PassReport> {
         self.shared.calls.call_all(|| Call::PassReport).await.into_iter().map(Answer::passed).collect()
     }
 
-    /// What is consistent on every shard and could be read. Of a consistent array, all.
-    pub(crate) async fn consistent_below(&self) -> Sectors {
-        if self.master().resync_from().is_none() {
-            return progress::total(&self.shared.layout);
+    /// What the shards have passed over.
+    pub(crate) async fn passed(&self) -> Passed {
+        let recovery = self.pass_order.get().filter(|order| order.kind == PassKind::Recovery);
+        if recovery.is_none() && self.master().resync_from().is_none() {
+            return Passed { in_sync_below: progress::total(&self.shared.layout), recovered: None };
         }
         let reports = self.pass_reports().await;
-        reports.into_iter().map(|report| report.readable_below).min().expect("an array has a shard")
+        let in_sync_below = reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard");
+        let recovered = recovery.map(|order| (order.recovering, recovered_below(&order, &reports)));
+        Passed { in_sync_below, recovered }
     }
 
     /// Whether the superblocks may say how far the resync has come: no write is under way, which could leave anything
@@ -107,9 +122,27 @@ impl<W: World> Steward<W> {
         }
     }
 
+    /// Notes that members in recovery hold what is below this sector, and were flushed.
+    pub(crate) fn note_recovered(&self, recovered: Option<(SlotSet, Sectors)>) {
+        let Some((slots, below)) = recovered else { return };
+        let ahead = if sabotage::is(Sabotage::RecoveredAhead) { Sectors(8) } else { Sectors::ZERO };
+        let below = below + ahead;
+        let is_more =
+            !slots.and(self.master().recovering().0).is_empty() && self.master().recovered_below(slots) < below;
+        if is_more {
+            self.apply(Change::CheckpointRecovery(slots, below));
+        }
+    }
+
     /// Waits until no request that entered before `epoch` is in flight on any shard.
     pub(crate) async fn drain(&self, epoch: Epoch) {
         assert!(epoch <= self.shared.view().epoch, "a drain follows its view");
         self.shared.calls.call_all(|| Call::Drain(epoch)).await.into_iter().for_each(Answer::done);
     }
+}
+
+/// What members in recovery hold by the reports of all shards. One that has not begun has passed over nothing.
+pub(crate) fn recovered_below(order: &PassOrder, reports: &[PassReport]) -> Sectors {
+    let of_shard = |report: &PassReport| if report.number == order.number { report.readable_below } else { order.from };
+    reports.iter().map(of_shard).min().expect("an array has a shard")
 }

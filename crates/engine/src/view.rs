@@ -1,8 +1,8 @@
 //! The array as every shard sees it at one moment: immutable, replaced whole.
 //! Owns: [`View`]: the member and the access of each slot, [`Gate`], which requests are admitted. Not here: when views
 //! change (`steward`), what they are derived from (`master`), counting requests per epoch (`epochs`).
-//! Invariant: a request runs in the epoch of the view it entered with. A slot gets another member only after a drain,
-//! so a request finds the member that it was planned with.
+//! Invariant: a request runs in the epoch of the view it entered with. A slot gets another member only when the failure
+//! of the one before is recorded, and its recovery begins after a drain.
 
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 

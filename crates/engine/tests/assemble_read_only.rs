@@ -1,5 +1,5 @@
 //! Assembly as sentences: members that are not whole, and arrays that are only read or not at all.
-//! Owns: members being rebuilt, replacements, bad blocks, shrunk devices, features. Not here: members that are whole
+//! Owns: members being recovered, replacements, bad blocks, shrunk devices, features. Not here: members that are whole
 //! (tests/assemble.rs).
 
 mod candidates;
@@ -7,7 +7,9 @@ mod candidates;
 use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
 use uraid_block::{Sectors, Slot};
 use uraid_engine::assemble::Unsupported;
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, ReadOnlyReason, Refusal, Refused, assemble};
+use uraid_engine::{
+    AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
+};
 use uraid_format::{Features, Role, Superblock, Version};
 use uraid_layout::Level;
 
@@ -32,62 +34,87 @@ fn a_device_that_shrank_below_its_data_is_refused() {
     assert!(start(&members).unwrap().refused.is_empty());
 }
 
+/// The members that recover in a plan: candidate, slot, how far.
+fn recovering(plan: &StartPlan) -> Vec<(usize, u16, u64)> {
+    let members = plan.members.iter().filter_map(|member| match member.place {
+        Place::Recovering { slot, below } => Some((member.candidate, slot.0, below.0)),
+        Place::Slot(_) | Place::Spare => None,
+    });
+    members.collect()
+}
+
 #[test]
-fn a_member_being_rebuilt_counts_as_missing_and_needs_no_run() {
+fn a_member_being_recovered_counts_as_missing_goes_on_and_needs_no_run() {
+    for level in REDUNDANT {
+        let mut members = rebuilding(level, 4, 3, 2048);
+        let plan = start(&members).unwrap();
+        assert_eq!((plan.read_only, plan.missing, plan.is_dirty), (None, set(&[3]), false), "{level:?}");
+        assert_eq!((recovering(&plan), plan.refused), (vec![(3, 3, 2048)], Vec::new()), "{level:?}");
+        members[3].superblock.features = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP);
+        let plan = start(&members).unwrap();
+        assert_eq!(recovering(&plan), [(3, 3, 0)], "{level:?}: the bitmap that guided its recovery is gone");
+    }
+}
+
+#[test]
+fn a_member_being_recovered_replaces_no_other() {
     let mut members = rebuilding(Level::Raid5, 4, 3, 2048);
-    let plan = start(&members).unwrap();
-    assert_eq!(plan.missing, set(&[3]));
-    let expected = members[3].superblock.size;
-    let reason = Refusal::NotInSync { slot: Slot(3), found: Sectors(2048), expected };
-    assert_eq!(plan.refused, [Refused { candidate: 3, reason }]);
-    // The first state that mdadm gives a raid5: dirty is not possible, its last member is being rebuilt.
     members.remove(0);
     assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::TooFewMembers { can_force: false, .. })));
 }
 
 #[test]
-fn an_array_whose_member_is_being_rebuilt_starts_read_only_unless_run_or_force_gives_the_member_up() {
-    for level in REDUNDANT {
-        let members = rebuilding(level, 4, 3, 2048);
-        let reason = ReadOnlyReason::Rebuilding { slot: Slot(3), rebuilt: Sectors(2048) };
-        let plan = start(&members).unwrap();
-        assert_eq!((plan.read_only, plan.missing), (Some(reason), set(&[3])), "{level:?}");
-        let read_only = AssembleOptions { read_only: true, ..AssembleOptions::default() };
-        assert_eq!(assemble(&members, &read_only).unwrap().read_only, Some(reason), "{level:?}");
-        for options in [RUN, FORCE] {
-            let plan = assemble(&members, &options).unwrap();
-            assert_eq!((plan.read_only, plan.missing), (None, set(&[3])), "{level:?}");
-            assert!(matches!(plan.refused[0].reason, Refusal::NotInSync { slot: Slot(3), .. }), "{level:?}");
-            let both = AssembleOptions { read_only: true, ..options };
-            assert_eq!(assemble(&members, &both).unwrap().read_only, Some(ReadOnlyReason::Requested), "{level:?}");
-        }
-        assert_eq!(
-            reason.to_string(),
-            "slot 3 is being rebuilt by md, up to sector 2048 so far; let the kernel finish that, or --run to write to \
-             the array without this member, which is then rebuilt from the beginning"
-        );
-    }
-}
-
-#[test]
-fn of_two_members_being_rebuilt_the_lower_slot_is_named_and_neither_is_given_up() {
+fn two_members_being_recovered_have_their_own_offsets() {
     let mut members = rebuilding(Level::Raid6, 5, 4, 4096);
     members[1].superblock.features = Features::RECOVERY_OFFSET;
     members[1].superblock.recovery_offset = 128;
     let plan = start(&members).unwrap();
-    let reason = ReadOnlyReason::Rebuilding { slot: Slot(1), rebuilt: Sectors(128) };
-    assert_eq!((plan.read_only, plan.missing), (Some(reason), set(&[1, 4])));
+    assert_eq!((recovering(&plan), plan.missing), (vec![(1, 1, 128), (4, 4, 4096)], set(&[1, 4])));
 }
 
 #[test]
-fn a_member_being_rebuilt_that_is_one_event_behind_keeps_the_array_read_only() {
+fn a_dirty_mirror_with_one_member_in_sync_is_made_consistent_if_another_is_being_recovered() {
+    let mut members = rebuilding(Level::Raid1, 2, 1, 2048);
+    members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
+    assert!(start(&members).unwrap().is_dirty, "what it holds already may differ");
+    assert!(!assemble(&members[..1], &RUN).unwrap().is_dirty, "one copy differs from none");
+}
+
+#[test]
+fn a_member_being_recovered_that_is_one_event_behind_goes_on_and_two_behind_is_stale() {
     let mut members = rebuilding(Level::Raid5, 4, 3, 2048);
     record_failure(&mut members, &[0, 1, 2], &[]);
-    assert!(matches!(start(&members).unwrap().read_only, Some(ReadOnlyReason::Rebuilding { slot: Slot(3), .. })));
-    // Two events behind, it is stale, and a member that the superblocks expect is missing.
+    let plan = start(&members).unwrap();
+    assert_eq!(recovering(&plan), [(3, 3, 2048)]);
+    assert_eq!(plan.lagging().collect::<Vec<_>>(), [3], "it is brought up to the others first");
     record_failure(&mut members, &[0, 1, 2], &[]);
     assert!(matches!(start(&members), Err(AssembleError::NeedsRun { .. })));
-    assert_eq!(assemble(&members, &RUN).unwrap().read_only, None);
+    let plan = assemble(&members, &RUN).unwrap();
+    assert!(recovering(&plan).is_empty() && matches!(plan.refused[0].reason, Refusal::Stale { .. }));
+}
+
+#[test]
+fn a_member_being_recovered_for_a_slot_that_force_fills_is_left_out() {
+    let mut members = rebuilding(Level::Raid5, 4, 3, 2048);
+    let mut stale = members[3].clone();
+    stale.superblock.features = Features::default();
+    stale.superblock.device_uuid[15] = 77;
+    stale.superblock.dev_number = 4;
+    stale.superblock.roles.resize(5, Role::Spare);
+    stale.superblock.roles[4] = Role::Slot(Slot(3));
+    members.remove(0);
+    // The freshest superblock no longer lists the stale one.
+    record_failure(&mut members, &[0, 1, 2], &[]);
+    record_failure(&mut members, &[0, 1, 2], &[]);
+    for member in &mut members {
+        member.superblock.roles.resize(5, Role::Spare);
+        member.superblock.roles[4] = Role::Faulty;
+    }
+    members.push(stale);
+    let plan = assemble(&members, &FORCE).unwrap();
+    let expected = members[2].superblock.size;
+    let reason = Refusal::NotInSync { slot: Slot(3), found: Sectors(2048), expected };
+    assert_eq!((recovering(&plan), &plan.refused[..]), (Vec::new(), &[Refused { candidate: 2, reason }][..]));
 }
 
 #[test]
@@ -118,16 +145,17 @@ fn an_array_that_counts_too_high_to_count_on_is_only_read() {
 }
 
 #[test]
-fn a_spare_that_a_round_made_a_member_holds_no_data_yet() {
+fn a_spare_that_a_round_made_a_member_is_recovered_from_the_beginning() {
     let mut members = array(Level::Raid1, 2, 1);
     record_failure(&mut members, &[0], &[1]);
     members[0].superblock.roles[2] = Role::Slot(Slot(1));
-    let given = [members[0].clone(), members[2].clone()];
-    // It does not say itself that it is being rebuilt: what it was meant for may have gone on without it.
+    let mut given = [members[0].clone(), members[2].clone()];
+    let plan = start(&given).unwrap();
+    assert_eq!((slots(&plan), recovering(&plan)), (vec![(0, 0)], vec![(1, 1, 0)]));
+    // One that missed more may have been meant for something else since.
+    given[0].superblock.events += 1;
     assert!(matches!(start(&given), Err(AssembleError::NeedsRun { .. })));
-    let plan = assemble(&given, &RUN).unwrap();
-    assert_eq!(slots(&plan), [(0, 0)]);
-    assert!(matches!(plan.refused[0].reason, Refusal::NotInSync { slot: Slot(1), .. }));
+    assert!(matches!(assemble(&given, &RUN).unwrap().refused[0].reason, Refusal::Stale { .. }));
 }
 
 #[test]
@@ -277,10 +305,8 @@ fn a_spare_with_a_feature_that_is_not_supported_is_an_error() {
 }
 
 #[test]
-fn a_member_is_never_rebuilt_further_than_its_end() {
+fn a_member_is_never_recovered_further_than_its_end() {
     let members = rebuilding(Level::Raid1, 2, 1, u64::MAX);
     let size = members[1].superblock.size;
-    let plan = start(&members).unwrap();
-    let reason = Refusal::NotInSync { slot: Slot(1), found: size, expected: size };
-    assert_eq!(plan.refused, [Refused { candidate: 1, reason }]);
+    assert_eq!(recovering(&start(&members).unwrap()), [(1, 1, size.0)]);
 }

@@ -89,7 +89,12 @@ fn assert_nobody_is_given_up(plan: &StartPlan, seed: u64) {
     for (number, role) in (0u32..).zip(&plan.template.roles) {
         let Some(slot) = role.slot().filter(|slot| u32::from(slot.0) < plan.template.raid_disks) else { continue };
         let is_kept = |member: &MemberPlan| {
-            member.superblock.dev_number == number && member.place == Place::Slot(slot) && !is_rebuilt(member)
+            let is_placed = match member.place {
+                Place::Slot(of) => of == slot && !is_rebuilt(member),
+                Place::Recovering { slot: of, .. } => of == slot,
+                Place::Spare => false,
+            };
+            member.superblock.dev_number == number && is_placed
         };
         assert!(plan.members.iter().any(is_kept), "seed {seed}: number {number} in {slot} would be given up");
     }

@@ -75,6 +75,10 @@ pub struct Tally {
     pub kinds: [u64; FaultKind::COUNT],
     /// Members rebuilt while the array was stopped.
     pub rebuilds: u64,
+    /// Starts with a member in recovery, each counted.
+    pub recoveries: u64,
+    /// Members whose recovery ended.
+    pub recovered: u64,
 }
 
 /// Shared by the clients of one round.

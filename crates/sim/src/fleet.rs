@@ -76,6 +76,8 @@ impl Sum {
         sum.zero_claims += one.zero_claims;
         sum.operations += one.operations;
         sum.rebuilds += one.rebuilds;
+        sum.recoveries += one.recoveries;
+        sum.recovered += one.recovered;
         for (sum, one) in sum.kinds.iter_mut().zip(one.kinds) {
             *sum += one;
         }
@@ -146,7 +148,14 @@ impl fmt::Display for Sum {
         )?;
         let faults: Vec<String> =
             FaultKind::ALL.iter().zip(tally.kinds).map(|(kind, hits)| format!("{kind:?} {hits}")).collect();
-        writeln!(out, "faults: {}; {} members rebuilt meanwhile", faults.join(", "), tally.rebuilds)?;
+        writeln!(
+            out,
+            "faults: {}; {} members rebuilt meanwhile; {} starts of a recovery, {} ended",
+            faults.join(", "),
+            tally.rebuilds,
+            tally.recoveries,
+            tally.recovered
+        )?;
         let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         write!(out, "{}", kinds.join(", "))
     }

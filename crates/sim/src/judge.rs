@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::watch::SUPER_AT;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place as Role, StartPlan, assemble};
@@ -30,6 +30,8 @@ pub struct Judge {
     pub disks: Vec<Rc<Disk>>,
     /// Slots whose member may be left out: it had a fault, or was absent.
     pub lost: RefCell<BTreeSet<u16>>,
+    /// Slots whose member does not hold everything yet, as far as the rig has noticed.
+    pub recovering: RefCell<BTreeSet<u16>>,
     /// Row sectors whose parity may be wrong until a resync has completed.
     pub suspect: RefCell<BTreeSet<usize>>,
     /// The members that were missing in each earlier round.
@@ -82,7 +84,8 @@ impl Judge {
     /// Slots that the array must do without: the lost ones, those with a fault now, and `away`.
     pub fn missing(&self, away: &BTreeSet<u16>) -> BTreeSet<u16> {
         let hurt = (0..self.disks.len()).filter(|&slot| self.disks[slot].may_be_failed()).map(|slot| slot as u16);
-        self.lost.borrow().union(away).copied().chain(hurt).collect()
+        let recovering = self.recovering.borrow();
+        self.lost.borrow().union(away).chain(recovering.iter()).copied().chain(hurt).collect()
     }
 
     /// Call it when a round starts without these members.
@@ -130,6 +133,7 @@ impl Judge {
         self.lost.borrow_mut().retain(|slot| *slot >= slots);
         self.unreadable.borrow_mut().retain(|slot| *slot >= slots);
         self.must_stay_out.borrow_mut().clear();
+        self.recovering.borrow_mut().clear();
         self.missing_before.borrow_mut().clear();
         self.may_be_split.set(false);
     }
@@ -240,11 +244,20 @@ impl Judge {
         self.disks.iter().enumerate().map(image).collect()
     }
 
-    /// Slots that have a member in the plan.
+    /// Slots that have a member in sync in the plan.
     pub fn in_slots(plan: &StartPlan) -> BTreeSet<u16> {
         let slots = plan.members.iter().filter_map(|member| match member.place {
             Role::Slot(slot) => Some(slot.0),
-            Role::Spare => None,
+            Role::Recovering { .. } | Role::Spare => None,
+        });
+        slots.collect()
+    }
+
+    /// The slots whose member is recovering in the plan, and how far each is.
+    pub fn recovering(plan: &StartPlan) -> BTreeMap<u16, u64> {
+        let slots = plan.members.iter().filter_map(|member| match member.place {
+            Role::Recovering { slot, below } => Some((slot.0, below.0)),
+            Role::Slot(_) | Role::Spare => None,
         });
         slots.collect()
     }

@@ -17,6 +17,7 @@ pub mod member;
 pub mod model;
 pub mod museum;
 pub mod oracle;
+mod pass_watch;
 pub mod prove;
 pub mod rebuild;
 pub mod rig;

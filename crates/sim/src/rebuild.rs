@@ -1,17 +1,20 @@
-//! Simulates md's recovery while the array is stopped: failed members come back with their rebuilt content.
-//! Owns: the rebuilt bytes, from the model, and the superblocks that record them. Not here: the engine, which has no
-//! recovery yet; the faults before and after (`faults`).
-//! Invariant: only after a clean stop. The result is an array that md could have left: one more event, all in sync.
+//! Simulates what md does with failed members while the array is stopped: it adds new ones in their place, and recovers
+//! each, or leaves that to the next start after a part of it.
+//! Owns: the rebuilt bytes, from the model, and the superblocks that record them. Not here: the engine's recovery; the
+//! faults before and after (`faults`).
+//! Invariant: only after a clean stop. The result is an array that md could have left: one more event, each member in
+//! sync or recovering.
 
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::model::Place;
 use crate::rig::Rig;
+use crate::rng::mix;
 use crate::trace::Event;
 use crate::watch::SUPER_AT;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{SECTOR_BYTES, Slot};
 use uraid_engine::StartPlan;
-use uraid_format::{Role, Superblock};
+use uraid_format::{Features, Role, Superblock};
 
 impl Rig {
     /// Puts a new member with the right content into every slot that has none.
@@ -27,37 +30,60 @@ impl Rig {
         if plan.is_dirty || missing.is_empty() || !is_possible {
             return Ok(());
         }
+        let mut recovering = BTreeMap::new();
         for &slot in &missing {
-            let image = self.rebuilt(&images, &here, slot)?;
+            let used = self.guard.used(slot);
+            let below = match self.rng.below(4) {
+                0 | 1 => used,
+                2 => 0,
+                _ => self.rng.between(0, used) & !7,
+            };
+            if below < used {
+                recovering.insert(slot, below);
+            }
+            let image = self.rebuilt(&images, &here, slot, below)?;
             self.executor.record(Event::Note { what: "rebuilt meanwhile: disk", value: u64::from(slot) });
             self.disk(slot).restore_size();
             self.disk(slot).replace(image);
         }
-        self.tally.borrow_mut().rebuilds += missing.len() as u64;
-        self.write_superblocks(&plan);
+        self.tally.borrow_mut().rebuilds += (missing.len() - recovering.len()) as u64;
+        self.write_superblocks(&plan, &recovering);
         for set in [&self.judge.unreadable, &self.judge.must_stay_out, &self.judge.lost] {
             set.borrow_mut().clear();
         }
         self.judge.forget_faults_of_members();
+        self.judge.recovering.borrow_mut().extend(recovering.keys());
         self.judge.oracle.borrow_mut().resynced();
         self.old_image = None;
         self.reset_events()
     }
 
-    fn rebuilt(&self, images: &[Option<Vec<u8>>], here: &BTreeSet<u16>, slot: u16) -> Result<Vec<u8>, String> {
+    /// A member that holds what is below this sector, and rubbish from there on.
+    fn rebuilt(
+        &mut self,
+        images: &[Option<Vec<u8>>],
+        here: &BTreeSet<u16>,
+        slot: u16,
+        below: u64,
+    ) -> Result<Vec<u8>, String> {
+        let rubbish = self.rng.next();
         let get = |place: Place| self.judge.sector_of(images, here, place);
         let mut image = self.disk(slot).medium().current().to_vec();
         let start = self.setup.data_offsets[usize::from(slot)];
         for sector in 0..self.guard.used(slot) {
             let content = self.judge.model.content(Place { slot, sector }, &get);
-            let content = content.ok_or_else(|| format!("sector {sector} of disk {slot} cannot be rebuilt"))?;
+            let mut content = content.ok_or_else(|| format!("sector {sector} of disk {slot} cannot be rebuilt"))?;
+            if sector >= below {
+                content[..8].copy_from_slice(&mix(rubbish ^ sector).to_le_bytes());
+            }
             let at = (start + sector) as usize * SECTOR_BYTES;
             image[at..at + SECTOR_BYTES].copy_from_slice(&content);
         }
         Ok(image)
     }
 
-    fn write_superblocks(&self, plan: &StartPlan) {
+    /// `recovering`: slots whose member holds what is below this sector of its data.
+    fn write_superblocks(&self, plan: &StartPlan, recovering: &BTreeMap<u16, u64>) {
         let slots = self.setup.shape.slots;
         let mut roles = plan.template.roles.clone();
         for (number, role) in (0u16..).zip(roles.iter_mut()) {
@@ -69,6 +95,10 @@ impl Rig {
             superblock.updated = plan.template.updated;
             superblock.resync_offset = Superblock::CLEAN;
             superblock.roles.clone_from(&roles);
+            if let Some(below) = recovering.get(&slot) {
+                superblock.features = superblock.features.with(Features::RECOVERY_OFFSET);
+                superblock.recovery_offset = *below;
+            }
             let mut image = disk.medium().current().to_vec();
             let start = SUPER_AT as usize * SECTOR_BYTES;
             image[start..start + 4096].copy_from_slice(&superblock.encode()[..]);

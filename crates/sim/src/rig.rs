@@ -13,6 +13,7 @@ use crate::legal_errors::LegalErrors;
 use crate::member::{Disk, SimMember};
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
+use crate::pass_watch::PassWatch;
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::trace::Event;
@@ -25,8 +26,7 @@ use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{Device, SECTOR_BYTES};
 use uraid_engine::verdict::OnFull;
-use uraid_engine::view::Gate;
-use uraid_engine::{Array, Config, PassError, StartPlan};
+use uraid_engine::{Array, Config, PassKind, StartPlan};
 
 /// Polls and events after which a piece of work counts as an endless loop.
 pub const STEPS_MAX: u64 = 2_000_000;
@@ -100,6 +100,7 @@ impl Rig {
             oracle,
             disks,
             lost: RefCell::default(),
+            recovering: RefCell::default(),
             suspect: RefCell::new(suspect),
             missing_before: RefCell::default(),
             may_be_split: Cell::new(false),
@@ -248,14 +249,25 @@ impl Rig {
         if size != self.judge.model.array_size() {
             return Err(format!("the array has {size} sectors, the model {}", self.judge.model.array_size()));
         }
-        self.guard.set_pass_running(plan.is_dirty);
+        let recovering = Judge::recovering(plan);
+        let has_pass = plan.is_dirty || !recovering.is_empty();
+        self.guard.set_pass_running(has_pass);
+        self.tally.borrow_mut().recoveries += recovering.len() as u64;
         self.judge.resynced.set(Resynced::Whole);
         let started = Rc::new(Cell::new(None));
         let (array, result, executor) = (arrays[0].clone(), started.clone(), self.executor.clone());
         let session = self.session(arrays[0].clone());
         let stopping = session.clone();
-        let (guard, judge, resyncs) = (self.guard.clone(), self.judge.clone(), plan.is_dirty && !config.read_only);
-        let before = self.judge.unreadable_places(arrays[0].view().readable());
+        let (guard, passes) = (self.guard.clone(), has_pass && !config.read_only);
+        let tally = self.tally.clone();
+        let watch = PassWatch {
+            executor: executor.clone(),
+            judge: self.judge.clone(),
+            guard: guard.clone(),
+            array: array.clone(),
+            recovering: recovering.into_keys().collect(),
+            unreadable: plan.is_dirty.then(|| self.judge.unreadable_places(array.view().readable())),
+        };
         let start = self.executor.spawn(0, "start", async move {
             let outcome = array.start().await;
             executor.record(Event::Note { what: "started", value: u64::from(outcome.is_ok()) });
@@ -266,21 +278,8 @@ impl Rig {
                 executor.violate(format!("start failed in vain: {error:?}"));
             }
             result.set(Some(outcome.is_ok()));
-            while outcome.is_ok() && resyncs {
-                match array.wait(|_| {}).await {
-                    Ok(_) => {
-                        executor.record(Event::Note { what: "consistent", value: 0 });
-                        judge.note_resync(&before, array.view().readable(), &guard.failures());
-                        judge.suspect.borrow_mut().clear();
-                        judge.oracle.borrow_mut().resynced();
-                        break;
-                    }
-                    // It goes on if `fail` lets writes in again.
-                    Err(PassError::Frozen(_)) if array.view().gate != Gate::Stopped => {
-                        executor.sleep(Duration::from_millis(1)).await;
-                    }
-                    Err(PassError::Frozen(_) | PassError::Stopped) => break,
-                }
+            if outcome.is_ok() && passes {
+                tally.borrow_mut().recovered += watch.run().await;
             }
             guard.set_pass_running(false);
         });
@@ -394,7 +393,8 @@ impl Rig {
         self.empty(live)?;
         let status = live.arrays[0].status();
         let usable = status.usable.iter().map(|slot| slot.0).collect();
-        if status.resync.is_some() { self.check_stopped_in_resync() } else { self.check_clean(usable) }
+        let in_resync = status.pass.is_some_and(|progress| progress.kind == PassKind::Resync);
+        if in_resync { self.check_stopped_in_resync() } else { self.check_clean(usable) }
     }
 
     /// Checks after any stop: no task remains, and no block is leased.

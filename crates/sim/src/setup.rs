@@ -276,6 +276,11 @@ impl Setup {
         if shape.level == 0 {
             features = Features::RAID0_LAYOUT;
         }
+        // Spares of the swarm stay spares: the engine takes none that has bad blocks. The simulator's members do not
+        // move between slots; directed tests let spares take them.
+        if slot >= shape.slots {
+            features = features.with(Features::BAD_BLOCKS);
+        }
         let mut set_uuid = [0x5a; 16];
         set_uuid[..8].copy_from_slice(&self.array.to_le_bytes());
         let mut device_uuid = set_uuid;

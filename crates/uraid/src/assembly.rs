@@ -72,7 +72,6 @@ pub(crate) fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -
         | ReadOnlyReason::BadBlocks
         | ReadOnlyReason::Events { .. }
         | ReadOnlyReason::Replacement
-        | ReadOnlyReason::Rebuilding { .. }
         | ReadOnlyReason::Member => reason.to_string(),
     })
 }

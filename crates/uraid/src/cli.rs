@@ -104,13 +104,13 @@ pub(crate) enum Command {
     /// Stop a running array: answer what is in flight, flush, mark it clean
     #[command(after_long_help = manage::STOP_AFTER)]
     Stop(StopArgs),
-    /// Wait until no resync of these arrays runs any more
+    /// Wait until no resync or recovery of these arrays runs any more
     #[command(long_about = manage::WAIT, after_long_help = manage::WAIT_AFTER)]
     Wait(WaitArgs),
     /// Show the arrays that run now
     #[command(after_long_help = show::LIST_AFTER)]
     List(ListArgs),
-    /// Show the arrays that run now in the picture of /proc/mdstat, with how far a resync is
+    /// Show the arrays that run now in the picture of /proc/mdstat, with how far a resync or recovery is
     #[command(long_about = show::MDSTAT, after_long_help = show::MDSTAT_AFTER)]
     Mdstat(MdstatArgs),
     /// Measure an array, and in the same run what its members give without it

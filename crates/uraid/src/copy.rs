@@ -260,7 +260,7 @@ impl Copy {
             async move {
                 let mut line = ProgressLine::new("copy");
                 let outcome = reader::read_all(&local, parts, work, &queue, &mut line, done).await;
-                line.interrupted();
+                line.clear();
                 drop(queue);
                 // Data may still wait for the output while a signal must be handled.
                 let mut signal = pin!(local.terminated());
@@ -321,7 +321,7 @@ fn peculiarities(plan: &StartPlan) -> Vec<String> {
     let stale = plan.members.iter().filter(|member| plan.forced.raised.contains(&member.candidate));
     let stale = stale.filter_map(|member| match member.place {
         Place::Slot(slot) => Some(format!(", {slot} at {} events", member.superblock.events)),
-        Place::Spare => None,
+        Place::Recovering { .. } | Place::Spare => None,
     });
     let computed = plan.missing.iter().filter(|_| plan.forced.is_dirty_degraded);
     let computed = computed.map(|slot| format!(", {slot} computed though dirty"));

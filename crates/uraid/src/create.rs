@@ -48,9 +48,6 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
     if level == Level::Raid1 && args.chunk.is_some() {
         warn("raid1 has no chunks: --chunk is ignored");
     }
-    if args.spare_devices > 0 {
-        warn("spares are written into the superblocks; there is no recovery onto them yet");
-    }
     let name = args.name.clone().unwrap_or_else(|| uuid::text(&set_uuid)[..8].to_owned());
     let host = names::homehost(args.homehost.as_deref());
     let size = match args.size {

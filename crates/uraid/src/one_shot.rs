@@ -4,7 +4,7 @@
 //! Invariant: every array that was started for writing is stopped before [`run`] returns, even on failure. If a resync
 //! is interrupted, the array is left as a crash would leave it, and its next start continues.
 
-use crate::progress::ProgressLine;
+use crate::progress::PassLines;
 use crate::stack::{Assembled, Stack, StackError};
 use std::future::{Future, pending};
 use std::rc::Rc;
@@ -53,20 +53,17 @@ async fn start(stack: &Stack, on: &OnShard, index: ArrayIndex, read_only: bool) 
         }
     };
     let array = &on.arrays[index.0];
-    let Assembled { name, plan, .. } = &stack.array(index);
-    let mut line = ProgressLine::new(&format!("{name}: resync"));
+    let Assembled { name, .. } = &stack.array(index);
+    let mut line = PassLines::new(&format!("{name}: "));
     let mut last = None;
     let start = uraid_arrays::start_and_wait(array, |progress| {
-        line.show(progress.done, progress.total);
+        line.show(&progress);
         last = Some(progress);
     });
     let failed = |source| stack.start_error(index, &array.status(), source);
-    let outcome = match plan.is_dirty {
-        true => match race(told_to_end, start).await {
-            Either::Left(()) => Err(StackError::Interrupted { array: name.clone() }),
-            Either::Right(outcome) => outcome.map_err(failed),
-        },
-        false => start.await.map_err(failed),
+    let outcome = match race(told_to_end, start).await {
+        Either::Left(()) => Err(StackError::Interrupted { array: name.clone() }),
+        Either::Right(outcome) => outcome.map_err(failed),
     };
     match (&outcome, last) {
         (Ok(()), Some(last)) => line.finish(&last),

@@ -20,7 +20,7 @@ use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
-use uraid_engine::{FailError, MemberCounts, MemberState, RequestKind, Status, StaysFrozen};
+use uraid_engine::{FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
 
 /// How often the status is checked. It is also checked after `fail`, and before and after the stop, so that no change
@@ -77,7 +77,7 @@ impl Overseer {
     /// A pass that waits until the array takes writes has no speed.
     fn note_pace(&self, status: &Status) {
         let mut pace = self.pace.borrow_mut();
-        match status.resync.filter(|_| status.gate == Gate::Open) {
+        match status.pass.filter(|_| status.gate == Gate::Open) {
             Some(progress) => pace.note(progress.done),
             None => pace.forget(),
         }
@@ -118,6 +118,7 @@ impl Overseer {
         };
         match *state {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
+            MemberState::Recovering { slot, .. } => entry(Some(slot), "spare rebuilding", None),
             MemberState::Spare => entry(None, "spare", None),
             MemberState::Faulty { operation, error, .. } => {
                 entry(None, "faulty", Some(member_errors::failure_text(operation, error)))
@@ -175,7 +176,7 @@ impl Overseer {
         };
         let index = self.member_called(self.index, member).ok_or_else(unknown)?;
         match status.members[index] {
-            MemberState::Active(slot) => Ok(slot),
+            MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Ok(slot),
             MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
         }
@@ -197,12 +198,13 @@ impl Overseer {
 
     /// The path of the member that has or had a slot since the start, with the slot: `/dev/sdb (slot 1)`.
     fn member_in(&self, slot: Slot) -> Option<String> {
-        let has_it = |state: &MemberState| match *state {
-            MemberState::Active(of) => of == slot,
+        let had_it = |state: &MemberState| match *state {
             MemberState::Faulty { slot: of, .. } => of == Some(slot),
-            MemberState::Spare => false,
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => false,
         };
-        let index = self.status().members.iter().position(has_it);
+        let members = self.status().members;
+        let index = members.iter().position(|state| state.slot() == Some(slot));
+        let index = index.or_else(|| members.iter().position(had_it));
         index.map(|index| format!("{} ({slot})", self.member_name(index)))
     }
 
@@ -220,6 +222,10 @@ impl Overseer {
     fn fail_text(&self, slots: SlotSet, error: &FailError) -> String {
         match error {
             FailError::NoMember { slot } => match self.member_in(*slot) {
+                // The superblocks do not list it in its slot yet.
+                Some(member) if self.status().members.iter().any(|state| state.slot() == Some(*slot)) => {
+                    format!("{member}: takes its slot just now; try again")
+                }
                 Some(member) => format!("{member}: has failed already"),
                 None => format!("{slot}: no member works there"),
             },
@@ -276,15 +282,20 @@ impl Controlled for Overseer {
             .enumerate()
             .map(|(index, state)| self.member_entry(index, state, io(index)))
             .collect();
-        for slot in (0..status.slots).filter(|&slot| !status.usable.contains(Slot(slot))) {
-            members.push(Member::removed(slot));
-        }
+        let filled: SlotSet = status.members.iter().filter_map(MemberState::slot).collect();
+        members.extend((0..status.slots).filter(|slot| !filled.contains(Slot(*slot))).map(Member::removed));
         members.sort_by_key(Member::order);
         report.members = members;
         report.events = status.events;
         report.updated = status.updated;
         self.note_pace(&status);
-        report.resync = status.resync.map(|progress| self.pace.borrow().progress(progress.done, progress.total));
+        if let Some(pass) = status.pass {
+            let progress = Some(self.pace.borrow().progress(pass.done, pass.total));
+            match pass.kind {
+                PassKind::Resync => report.resync = progress,
+                PassKind::Recovery => report.recovery = progress,
+            }
+        }
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
         report.state = state_words(&status, self.session.is_stopping());
@@ -398,8 +409,10 @@ fn state_words(status: &Status, is_stopping: bool) -> Vec<String> {
         words.push("degraded");
     }
     match status.gate {
-        Gate::Open if status.resync.is_some() => words.push("resyncing"),
-        Gate::Open => (),
+        Gate::Open => words.extend(status.pass.map(|pass| match pass.kind {
+            PassKind::Resync => "resyncing",
+            PassKind::Recovery => "recovering",
+        })),
         Gate::Closed if is_stopping => words.push("stopping"),
         Gate::Closed => words.push("starting"),
         Gate::ReadOnly => words.push("read-only"),

@@ -106,7 +106,7 @@ impl MemberPaths {
     /// The place of a member that the array uses.
     fn place(&self, member: usize) -> Option<String> {
         match self.session.array(self.index).status().members[member] {
-            MemberState::Active(slot) => Some(slot.to_string()),
+            MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Some(slot.to_string()),
             MemberState::Spare => Some("spare".to_owned()),
             MemberState::Faulty { .. } => None,
         }

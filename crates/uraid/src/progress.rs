@@ -1,5 +1,5 @@
 //! The progress of a pass, on stderr.
-//! Owns: [`Moving`], the progress line of a pass. Not here: the pass (`engine`), its speed and time left (`pace`).
+//! Owns: [`Moving`], [`ProgressLine`], [`PassLines`]. Not here: the pass (`engine`), its speed and time left (`pace`).
 //! Invariant: a terminal shows one line that is updated. A file or a pipe gets a plain line now and then, and the last
 //! one.
 
@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
 use uraid_block::sizes;
-use uraid_engine::Progress;
+use uraid_engine::{PassKind, Progress};
 
 const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
 const PLAIN_PERIOD: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ impl Moving {
     }
 }
 
-/// The progress line of one pass.
+/// The progress line of one long piece of work.
 pub(crate) struct ProgressLine {
     name: String,
     pace: Pace,
@@ -78,12 +78,12 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A line for the pass `name` (`resync`); nothing is shown yet.
+    /// A line for `name` (`copy`); nothing is shown yet.
     pub(crate) fn new(name: &str) -> ProgressLine {
         ProgressLine { name: name.to_owned(), pace: Pace::new(), moving: Moving::new(FIRST_AFTER) }
     }
 
-    /// `done` of `total` sectors of each member are done. Updates the line now and then.
+    /// `done` of `total` sectors are done. Updates the line now and then.
     pub(crate) fn show(&mut self, done: Sectors, total: Sectors) {
         self.pace.note(done);
         if self.moving.due().is_some() {
@@ -91,23 +91,82 @@ impl ProgressLine {
         }
     }
 
-    /// The pass has ended: removes the line and reports the result.
-    pub(crate) fn finish(self, last: &Progress) {
+    /// The work has ended or was given up: removes the line.
+    pub(crate) fn clear(self) {
         self.moving.clear();
-        let (name, total, took) = (&self.name, sizes::binary(last.total), precise(self.moving.began.elapsed()));
-        let mut text = format!("{name} done: {total} in {took}, {} corrected", sizes::binary(last.corrected));
+    }
+}
+
+/// The progress lines of the passes over one array, one after the other.
+pub(crate) struct PassLines {
+    /// Stands before each line: `home: `.
+    prefix: String,
+    current: Option<(Progress, ProgressLine)>,
+}
+
+impl PassLines {
+    /// Nothing is shown yet.
+    pub(crate) fn new(prefix: &str) -> PassLines {
+        PassLines { prefix: prefix.to_owned(), current: None }
+    }
+
+    /// A pass is this far. If it is of another kind than the last one, that has ended.
+    pub(crate) fn show(&mut self, progress: &Progress) {
+        let line = match self.current.take() {
+            Some((last, line)) if last.kind == progress.kind => line,
+            Some((last, line)) => {
+                self.say_end(&last, line);
+                ProgressLine::new(&self.name(progress))
+            }
+            None => ProgressLine::new(&self.name(progress)),
+        };
+        let (_, line) = self.current.insert((*progress, line));
+        line.show(progress.done, progress.total);
+    }
+
+    /// The last pass has ended: removes its line and reports the result.
+    pub(crate) fn finish(mut self, last: &Progress) {
+        let line = self.current.take().map_or_else(|| ProgressLine::new(&self.name(last)), |(_, line)| line);
+        self.say_end(last, line);
+    }
+
+    /// The pass was given up: removes its line.
+    pub(crate) fn interrupted(self) {
+        if let Some((_, line)) = self.current {
+            line.clear();
+        }
+    }
+
+    fn name(&self, progress: &Progress) -> String {
+        format!("{}{}", self.prefix, pass_word(progress.kind))
+    }
+
+    fn say_end(&self, last: &Progress, line: ProgressLine) {
+        let (name, total) = (self.name(last), sizes::binary(last.total));
+        let mut text = format!("{name} done: {total} in {}", precise(line.moving.began.elapsed()));
+        line.clear();
+        if last.kind == PassKind::Resync || !last.corrected.is_zero() {
+            text = format!("{text}, {} corrected", sizes::binary(last.corrected));
+        }
         if !last.skipped.is_zero() {
             text = format!("{text}, {} without redundancy left to check", sizes::binary(last.skipped));
         }
         if !last.unreadable.is_zero() {
-            text = format!("{text}, {} unreadable: the array stays marked dirty", sizes::binary(last.unreadable));
+            let what = match last.kind {
+                PassKind::Resync => "the array stays marked dirty",
+                PassKind::Recovery => "the new member is written, and not read",
+            };
+            text = format!("{text}, {} unreadable: {what}", sizes::binary(last.unreadable));
         }
         warn(&text);
     }
+}
 
-    /// The pass was given up: removes the line.
-    pub(crate) fn interrupted(self) {
-        self.moving.clear();
+/// What /proc/mdstat calls a pass.
+pub(crate) fn pass_word(kind: PassKind) -> &'static str {
+    match kind {
+        PassKind::Resync => "resync",
+        PassKind::Recovery => "recovery",
     }
 }
 

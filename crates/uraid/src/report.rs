@@ -59,6 +59,9 @@ pub(crate) struct Report {
     pub events: u64,
     /// The progress of a resync that runs or is due; see [`Report::pass`].
     pub resync: Option<PassProgress>,
+    /// The same of a recovery.
+    #[serde(default)]
+    pub recovery: Option<PassProgress>,
     /// A reshape that stopped half-way; only of an array that does not run.
     #[serde(default)]
     pub reshape: Option<Reshape>,
@@ -520,6 +523,7 @@ pub(crate) mod tests {
             updated: 1_700_000_100,
             events: 42,
             resync: None,
+            recovery: None,
             reshape: None,
             members: vec![
                 member(Some(0), Some(0), "active sync", Some("a.img")),

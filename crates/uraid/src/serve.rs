@@ -9,7 +9,7 @@ use crate::session::{self, life};
 use crate::stack::Stack;
 use crate::{blank, complain, frontends, log, memory, warn};
 use uraid_arrays::Members;
-use uraid_engine::{AssembleOptions, ReadOnlyReason, StartPlan};
+use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
 
 /// Threads by default, at most.
@@ -35,7 +35,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let frontends = frontends::listen(args, nbd, &stack, shards, &timeouts)?;
     log::add_time();
     for (index, array) in stack.indexes().zip(&stack.arrays) {
-        announce(&array.name, &array.plan, stack.read_only_text(index));
+        let member = |at: usize| stack.member_name(index, at);
+        announce(&array.name, &array.plan, stack.read_only_text(index), member);
     }
     let paths = stack.member_paths();
     give_up_privileges(&stack, shards);
@@ -65,13 +66,19 @@ fn give_up_privileges(stack: &Stack, shards: u16) {
     }
 }
 
-fn announce(name: &str, plan: &StartPlan, read_only: Option<String>) {
+fn announce<'a>(name: &str, plan: &StartPlan, read_only: Option<String>, member: impl Fn(usize) -> &'a str) {
     let slots = plan.layout.slots();
     let level = plan.layout.level().name();
     if !plan.missing.is_empty() {
         let missing: Vec<String> = plan.missing.iter().map(|slot| slot.to_string()).collect();
         let present = usize::from(slots) - missing.len();
         warn(&format!("{name}: {level} starts degraded, {present} of {slots} slots, without {}", missing.join(", ")));
+    }
+    for (at, recovering) in plan.members.iter().enumerate().filter(|_| plan.read_only.is_none()) {
+        if let Place::Recovering { slot, below } = recovering.place {
+            let (member, size) = (member(at), recovering.superblock.size.0);
+            warn(&format!("{name}: {member} ({slot}) holds {} of {size} sectors: its recovery continues", below.0));
+        }
     }
     if let Some(reason) = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested)) {
         warn(&format!("{name}: opened read-only: {reason}"));

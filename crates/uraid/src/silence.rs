@@ -104,7 +104,7 @@ fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[
         let text = match what {
             News::Silent(unanswered) => {
                 let times = if times > 1 { format!(" ({times} times so far)") } else { String::new() };
-                let way_out = if can_go && matches!(status.members[member], MemberState::Active(_)) {
+                let way_out = if can_go && status.members[member].slot().is_some() {
                     format!("; `uraid fail {array} {written}` takes it out")
                 } else {
                     String::new()
@@ -119,10 +119,8 @@ fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[
 
 /// Whether `fail` could take out the members that do not answer: the array can serve without them, and takes commands.
 fn can_go(status: &Status, members: &[Silence], can_serve: impl Fn(&SlotSet) -> bool) -> bool {
-    let silent = members.iter().zip(&status.members).filter_map(|(silence, state)| match state {
-        MemberState::Active(slot) if silence.since.is_some() => Some(*slot),
-        MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => None,
-    });
+    let silent = members.iter().zip(&status.members).filter(|(silence, _)| silence.since.is_some());
+    let silent = silent.filter_map(|(_, state)| state.slot());
     status.gate == Gate::Open && can_serve(&status.usable.minus(silent.collect()))
 }
 

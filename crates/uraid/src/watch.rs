@@ -15,13 +15,7 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
         lines.extend(errors(old, new).map(|line| format!("member {}: {line}", name(index))));
     }
     for (index, (old, new)) in before.members.iter().zip(&now.members).enumerate() {
-        if let (MemberState::Active(_) | MemberState::Spare, MemberState::Faulty { operation, error, slot, .. }) =
-            (old, new)
-        {
-            let place = slot.map_or("spare".to_owned(), |slot| slot.to_string());
-            let (member, what, picture) = (name(index), failure_text(*operation, *error), now.picture());
-            lines.push(format!("member {member} ({place}) is faulty: {what}; the array goes on {picture}"));
-        }
+        lines.extend(member_line(old, new, name(index), &now.picture()));
     }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
         (Gate::Open, Gate::Frozen(kind), Some(reason)) => {
@@ -36,6 +30,29 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
         lines.push(format!("takes writes again {}", now.picture()));
     }
     lines
+}
+
+/// A line for a member that has failed, takes a slot, or is recovered.
+fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str) -> Option<String> {
+    match (old, new) {
+        (MemberState::Faulty { .. }, _) => None,
+        (_, MemberState::Faulty { operation, error, slot, .. }) => {
+            let place = slot.map_or("spare".to_owned(), |slot| slot.to_string());
+            let what = failure_text(*operation, *error);
+            Some(format!("member {member} ({place}) is faulty: {what}; the array goes on {picture}"))
+        }
+        (MemberState::Spare, MemberState::Recovering { slot, .. }) => {
+            Some(format!("the spare {member} takes {slot}, and is being recovered {picture}"))
+        }
+        // A recovery can be shorter than the time between two checks.
+        (MemberState::Spare, MemberState::Active(slot)) => {
+            Some(format!("the spare {member} takes {slot}, and is recovered {picture}"))
+        }
+        (MemberState::Recovering { .. }, MemberState::Active(slot)) => {
+            Some(format!("member {member} ({slot}) is recovered {picture}"))
+        }
+        (MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare, _) => None,
+    }
 }
 
 /// A line for the first error of each kind, and one whenever the count gains a digit. Errors between two checks make
@@ -73,7 +90,7 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
 mod tests {
     use super::*;
     use crate::member_errors::ETIMEDOUT;
-    use uraid_block::{ErrorKind, IoError, Range, Sector, Sectors};
+    use uraid_block::{ErrorKind, IoError, Range, Sector, Sectors, Slot};
 
     fn count(count: u64) -> ErrorCount {
         let error = IoError { kind: ErrorKind::Media, os: 5 };
@@ -107,6 +124,20 @@ mod tests {
         let line = error_line(RequestKind::Flush, &count(0), &count(37)).expect("news");
         assert!(line.starts_with("first flush errors, 37 at once, the last at its sector"), "{line}");
         assert_eq!(error_line(RequestKind::Flush, &count(0), &count(0)), None);
+    }
+
+    #[test]
+    fn a_spare_that_takes_a_slot_and_the_end_of_its_recovery_are_said_once() {
+        let (slot, below) = (Slot(1), Sectors(8));
+        let line = |old, new| member_line(&old, &new, "m3", "[U_U]");
+        let (spare, recovering) = (MemberState::Spare, MemberState::Recovering { slot, below });
+        let whole = MemberState::Active(slot);
+        let taken = line(spare, recovering).expect("news");
+        assert_eq!(taken, "the spare m3 takes slot 1, and is being recovered [U_U]");
+        assert_eq!(line(recovering, MemberState::Recovering { slot, below: Sectors(16) }), None);
+        assert_eq!(line(recovering, whole).expect("news"), "member m3 (slot 1) is recovered [U_U]");
+        assert_eq!(line(whole, whole), None);
+        assert_eq!(line(spare, whole).expect("news"), "the spare m3 takes slot 1, and is recovered [U_U]");
     }
 
     #[test]

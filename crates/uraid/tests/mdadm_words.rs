@@ -31,7 +31,7 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
     let scratch = Scratch::new();
     for (line, expected) in [
         ("--grow home --raid-devices 5", "--grow: uraid does not change the geometry of arrays yet"),
-        ("replace home m1 --with m2", "replace: uraid does not recover members yet"),
+        ("replace home m1 --with m2", "replace: uraid does not add or replace members yet"),
         ("--monitor --scan", "--monitor: uraid has no monitor"),
         ("check home", "check: uraid does not check or repair running arrays yet"),
         ("create --bitmap=internal -l 1 -n 2 a b", "--bitmap: uraid has no write-intent bitmap yet"),
@@ -39,7 +39,7 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
         ("create -l 5 -n 3 -k ppl a b c", "-k: uraid has no journal and no PPL yet"),
         ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid treats all members alike yet"),
         ("serve --update=name a b", "--update: uraid does not change superblocks"),
-        ("fail home --add m1", "--add: uraid does not recover members yet"),
+        ("fail home --add m1", "--add: uraid does not add or replace members yet"),
     ] {
         let done = scratch.uraid(line.split(' '));
         assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");

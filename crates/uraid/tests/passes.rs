@@ -103,15 +103,17 @@ fn mdstat_shows_all_arrays_and_what_failed() {
     let scratch = Scratch::new();
     let nothing = scratch.uraid(["mdstat"]).expect_done().stdout;
     assert!(nothing.lines().count() == 2 && nothing.ends_with("unused devices: <none>\n"), "{nothing}");
-    let (one, other) = (scratch.members("a", 3, 8 * MIB), scratch.members("b", 2, 8 * MIB));
-    scratch.create("one", "-l 1 -n 2 -x 1 --assume-clean", &one);
+    let (one, other) = (scratch.members("a", 4, 8 * MIB), scratch.members("b", 2, 8 * MIB));
+    scratch.create("one", "-l 1 -n 2 -x 2 --assume-clean", &one);
     scratch.create("other", "-l 0 -n 2 -c 64K", &other);
     let (served, too) = (scratch.ready(&[], &one), scratch.ready(&[], &other));
     scratch.uraid(["fail", "one", "1"]).expect_done();
+    // One of the spares has its slot then, the other one waits.
+    served.wait_for(" recovered [UU]\n");
     let shown = scratch.uraid(["mdstat"]).expect_done().stdout;
     assert!(shown.contains("\none : active raid1 a0[0] "), "{shown}");
-    assert!(shown.contains(" a1[1](F)") && shown.contains(" a2[2](S)"), "{shown}");
-    assert!(shown.contains(" blocks super 1.2 [2/1] [U_]\n\nother : active raid0 b0[0] b1[1]\n"), "{shown}");
+    assert!(shown.contains(" a1[1](F)") && shown.contains(" a2[2] ") && shown.contains(" a3[3](S)"), "{shown}");
+    assert!(shown.contains(" blocks super 1.2 [2/2] [UU]\n\nother : active raid0 b0[0] b1[1]\n"), "{shown}");
     assert!(shown.contains(" blocks super 1.2 64k chunks\n\nunused devices: <none>\n"), "{shown}");
     assert_eq!((served.stop().code, too.stop().code), (Some(0), Some(0)));
 }

@@ -25,6 +25,8 @@ pub(super) struct Chosen {
     pub(super) template: Superblock,
     /// The member in sync of each slot.
     pub(super) slots: BTreeMap<Slot, usize>,
+    /// The member of each other slot that is being recovered.
+    pub(super) recovering: BTreeMap<Slot, usize>,
     /// The spares, by dev_number.
     pub(super) spares: BTreeMap<u32, usize>,
     /// All other candidates.
@@ -33,6 +35,33 @@ pub(super) struct Chosen {
     pub(super) features: Features,
     /// Several histories exclude each other, and `--force` chose one.
     pub(super) is_split_brain: bool,
+}
+
+impl Chosen {
+    /// Leaves out members that are being recovered for a slot that has a member in sync.
+    pub(super) fn refuse_recovering(&mut self, candidates: &[Candidate]) {
+        let Chosen { slots, recovering, refused, .. } = self;
+        recovering.retain(|slot, candidate| {
+            let is_wanted = !slots.contains_key(slot);
+            if !is_wanted {
+                let superblock = &candidates[*candidate].superblock;
+                let (found, expected) = (recovered_below(superblock), superblock.size);
+                refused.push(Refused {
+                    candidate: *candidate,
+                    reason: Refusal::NotInSync { slot: *slot, found, expected },
+                });
+            }
+            is_wanted
+        });
+    }
+}
+
+/// How far a member was recovered. One that md recovers by its bitmap has nothing that a start without the bitmap can
+/// rely on.
+pub(super) fn recovered_below(superblock: &Superblock) -> Sectors {
+    let features = superblock.features;
+    let is_recorded = features.contains(Features::RECOVERY_OFFSET) && !features.contains(Features::RECOVERY_BITMAP);
+    if is_recorded { Sectors(superblock.recovery_offset.min(superblock.size.0)) } else { Sectors::ZERO }
 }
 
 /// The slots in a role table, by dev_number.
@@ -92,8 +121,9 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         sorter.sort_spare(candidate)?;
     }
     sorter.chosen.is_split_brain |= is_disputed;
-    let chosen = sorter.chosen;
-    let placed = chosen.slots.len() + chosen.spares.len();
+    let mut chosen = sorter.chosen;
+    chosen.refuse_recovering(candidates);
+    let placed = chosen.slots.len() + chosen.recovering.len() + chosen.spares.len();
     assert_eq!(placed + chosen.refused.len(), candidates.len(), "each candidate is taken or refused, with a reason");
     if chosen.is_split_brain {
         assert!(is_forced, "only force chooses a history");
@@ -296,6 +326,7 @@ impl<'a> Sorter<'a> {
         let chosen = Chosen {
             template,
             slots: BTreeMap::new(),
+            recovering: BTreeMap::new(),
             spares: BTreeMap::new(),
             refused,
             features,
@@ -353,19 +384,26 @@ impl<'a> Sorter<'a> {
         let data_end = data_end(superblock);
         if superblock.features.contains(Features::REPLACEMENT) {
             self.refuse(candidate, Refusal::Replacement { slot });
-        } else if superblock.features.contains(Features::RECOVERY_OFFSET) {
-            let expected = superblock.size;
-            let found = Sectors(superblock.recovery_offset.min(expected.0));
-            self.refuse(candidate, Refusal::NotInSync { slot, found, expected });
         } else if *device_size < data_end {
             mark::hit(Mark::ShrunkRefused);
             self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
+        } else if superblock.features.contains(Features::RECOVERY_OFFSET) {
+            return self.admit_recovering(candidate, slot);
         } else if let Some(other) = self.chosen.slots.insert(slot, candidate) {
             let is_same_number = self.candidates[other].superblock.dev_number == superblock.dev_number;
             let what = if is_same_number { Duplicate::DevNumber(superblock.dev_number) } else { Duplicate::Slot(slot) };
             return Err(duplicate(what, other, candidate));
         }
         Ok(())
+    }
+
+    /// Admits a member that has the slot and does not hold everything yet.
+    fn admit_recovering(&mut self, candidate: usize, slot: Slot) -> Result<(), AssembleError> {
+        mark::hit(Mark::RecoveringTaken);
+        match self.chosen.recovering.insert(slot, candidate) {
+            Some(other) => Err(duplicate(Duplicate::Slot(slot), other, candidate)),
+            None => Ok(()),
+        }
     }
 
     /// Finds refused members whose own table shares no member with the freshest one: they have run without its members
@@ -406,7 +444,8 @@ impl<'a> Sorter<'a> {
         let template = &self.chosen.template;
         let (found, expected) = (superblock.events, template.events);
         let same_number = |at: &&usize| self.candidates[**at].superblock.dev_number == number;
-        let holder = self.chosen.slots.values().find(same_number).or(self.chosen.spares.get(&number)).copied();
+        let in_slots = self.chosen.slots.values().chain(self.chosen.recovering.values());
+        let holder = in_slots.copied().find(|at| same_number(&at)).or(self.chosen.spares.get(&number).copied());
         let data_end = Sectors(superblock.data_offset.0) + template.size;
         if let Some((field, found, expected)) = mismatch(superblock, template) {
             self.refuse(candidate, Refusal::Mismatch { field, found, expected });
@@ -422,9 +461,14 @@ impl<'a> Sorter<'a> {
             }
             self.refuse(candidate, Refusal::Stale { found, expected });
         } else if let Some(slot) = self.table.get(&number).copied() {
-            // The round that assigned the slot did not reach this member, so it holds no rebuilt data.
-            let expected = template.size;
-            self.refuse(candidate, Refusal::NotInSync { slot, found: Sectors::ZERO, expected });
+            if found.saturating_add(1) < expected {
+                self.refuse(candidate, Refusal::Stale { found, expected });
+                return Ok(());
+            }
+            // The round that gave it the slot did not reach it: its recovery has not begun.
+            check_features(superblock.features)?;
+            self.chosen.features = self.chosen.features.with(superblock.features);
+            return self.admit_recovering(candidate, slot);
         } else {
             check_features(superblock.features)?;
             self.chosen.spares.insert(number, candidate);

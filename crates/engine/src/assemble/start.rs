@@ -2,7 +2,7 @@
 //! Owns: the degraded rules, dirty and degraded, what `--run` and `--force` allow. Not here: which members are current
 //! (`choose`). Spec: docs/md/behaviour.md#when-an-array-starts.
 
-use super::choose::{Chosen, data_end, mismatch};
+use super::choose::{Chosen, data_end, mismatch, recovered_below};
 use super::error::{AssembleError, Duplicate};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use crate::mark::{self, Mark};
@@ -31,6 +31,7 @@ pub(super) fn start(
     let mut forced = Forced { is_split_brain: chosen.is_split_brain, ..Forced::default() };
     if options.force {
         forced.raised = raise(candidates, &mut chosen, &is_enough)?;
+        chosen.refuse_recovering(candidates);
     }
     let usable: SlotSet = chosen.slots.keys().copied().collect();
     chosen.refused.sort_by_key(|refused| refused.candidate);
@@ -68,7 +69,7 @@ pub(super) fn start(
     }
     Ok(StartPlan {
         layout,
-        members: members(candidates, &chosen.slots, &chosen.spares),
+        members: members(candidates, &chosen.slots, &chosen.recovering, &chosen.spares),
         missing,
         refused: chosen.refused,
         events: template.events,
@@ -79,11 +80,20 @@ pub(super) fn start(
     })
 }
 
-fn members(candidates: &[Candidate], slots: &BTreeMap<Slot, usize>, spares: &BTreeMap<u32, usize>) -> Vec<MemberPlan> {
+fn members(
+    candidates: &[Candidate],
+    slots: &BTreeMap<Slot, usize>,
+    recovering: &BTreeMap<Slot, usize>,
+    spares: &BTreeMap<u32, usize>,
+) -> Vec<MemberPlan> {
     let plan = |at: usize, place| MemberPlan { candidate: at, place, superblock: candidates[at].superblock.clone() };
     let in_slots = slots.iter().map(|(slot, at)| plan(*at, Place::Slot(*slot)));
-    let members: Vec<MemberPlan> = in_slots.chain(spares.values().map(|at| plan(*at, Place::Spare))).collect();
-    assert!(members.is_sorted_by_key(|member| member.place), "slots ascending, then spares");
+    let below = |at: usize| recovered_below(&candidates[at].superblock);
+    let recovering =
+        recovering.iter().map(|(slot, at)| plan(*at, Place::Recovering { slot: *slot, below: below(*at) }));
+    let spares = spares.values().map(|at| plan(*at, Place::Spare));
+    let members: Vec<MemberPlan> = in_slots.chain(recovering).chain(spares).collect();
+    assert!(members.is_sorted_by_key(|member| member.place), "slots ascending, then those recovering, then spares");
     members
 }
 
@@ -104,7 +114,8 @@ fn raise(
     }
     let mut taken: BTreeMap<Slot, usize> = BTreeMap::new();
     let number_of = |candidate: usize| candidates[candidate].superblock.dev_number;
-    let in_use: BTreeSet<u32> = chosen.slots.values().chain(chosen.spares.values()).map(|at| number_of(*at)).collect();
+    let members = chosen.slots.values().chain(chosen.recovering.values()).chain(chosen.spares.values());
+    let in_use: BTreeSet<u32> = members.map(|at| number_of(*at)).collect();
     while !is_enough(&usable) {
         let Some((_, generation)) = generations.pop_last() else {
             return Ok(Vec::new());
@@ -171,15 +182,14 @@ fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Optio
     }
 }
 
-/// Checks that every device that the freshest superblock lists in a slot is here, or is known to be still rebuilding.
+/// Checks that every device that the freshest superblock lists in a slot is here.
 /// This is stricter than "every slot is filled": a slot whose device is being replaced has two devices.
 fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -> Result<(), AssembleError> {
-    let in_use = chosen.slots.values().copied();
-    let in_the_making = chosen.refused.iter().filter(|refused| {
-        let recovers = candidates[refused.candidate].superblock.features.contains(Features::RECOVERY_OFFSET);
-        matches!(refused.reason, Refusal::Replacement { .. })
-            || (matches!(refused.reason, Refusal::NotInSync { .. }) && recovers)
-    });
+    let in_use = chosen.slots.values().chain(chosen.recovering.values()).copied();
+    let in_the_making = chosen
+        .refused
+        .iter()
+        .filter(|refused| matches!(refused.reason, Refusal::Replacement { .. } | Refusal::NotInSync { .. }));
     let here = in_use.chain(in_the_making.map(|refused| refused.candidate));
     let here: BTreeSet<u32> = here.map(|at| candidates[at].superblock.dev_number).collect();
     let slot_count = chosen.template.raid_disks;
@@ -198,12 +208,13 @@ fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -
 }
 
 /// Whether redundancy has to be made consistent. A member that was raised or chosen by force may differ from the rest.
-/// A raid1 with one member left has nothing to compare.
+/// A raid1 with one member left has nothing to compare. One that is recovering holds a copy of what comes before its
+/// offset.
 fn is_dirty(chosen: &Chosen, level: Level, forced: &Forced) -> bool {
     let is_recorded = chosen.template.is_dirty() || !forced.raised.is_empty() || forced.is_split_brain;
     match level {
         Level::Linear | Level::Raid0 => false,
-        Level::Raid1 => is_recorded && chosen.slots.len() > 1,
+        Level::Raid1 => is_recorded && chosen.slots.len() + chosen.recovering.len() > 1,
         Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6 => is_recorded,
     }
 }
@@ -243,23 +254,15 @@ fn read_only(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReaso
         Some(ReadOnlyReason::BadBlocks)
     } else if chosen.template.events >= Superblock::EVENTS_WRITE_END {
         Some(ReadOnlyReason::Events { found: chosen.template.events })
-    } else if let Some(reason) = in_the_making(&chosen.refused).filter(|_| !options.run && !options.force) {
-        Some(reason)
+    } else if is_being_replaced(&chosen.refused) && !options.run && !options.force {
+        Some(ReadOnlyReason::Replacement)
     } else {
         options.read_only.then_some(ReadOnlyReason::Requested)
     }
 }
 
-/// Why the array is read-only if a member is left out because md was rebuilding or replacing it: the first round of
-/// superblocks would record the member as failed, and md would not continue.
-fn in_the_making(refused: &[Refused]) -> Option<ReadOnlyReason> {
-    let rebuilding = refused.iter().filter_map(|refused| {
-        let Refusal::NotInSync { slot, found, .. } = refused.reason else { return None };
-        Some((slot, found))
-    });
-    let is_replacement = |refused: &Refused| matches!(refused.reason, Refusal::Replacement { .. });
-    match rebuilding.min() {
-        Some((slot, rebuilt)) => Some(ReadOnlyReason::Rebuilding { slot, rebuilt }),
-        None => refused.iter().any(is_replacement).then_some(ReadOnlyReason::Replacement),
-    }
+/// Whether a second device of a slot is left out, because md was replacing its first one: the first round of superblocks
+/// would record it as failed, and md would not continue.
+fn is_being_replaced(refused: &[Refused]) -> bool {
+    refused.iter().any(|refused| matches!(refused.reason, Refusal::Replacement { .. } | Refusal::NotInSync { .. }))
 }

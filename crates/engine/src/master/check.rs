@@ -94,6 +94,17 @@ impl Master {
                 assert!(self.resync_from.is_some() && self.frozen.is_none(), "a resync has ended");
                 assert_eq!(self.gate, Gate::Open, "it runs while the gate is open");
             }
+            Change::TakeSpare { member, slot } => {
+                assert_eq!(self.members[*member], MemberState::Spare, "a spare takes a slot");
+                assert!(
+                    !self.writable().contains(*slot) && self.is_recorded,
+                    "a slot without a member, as is recorded"
+                );
+                assert_eq!(self.gate, Gate::Open, "an array takes a spare while it serves");
+            }
+            Change::CheckpointRecovery(slots, _) | Change::EndRecovery(slots) => {
+                assert!(!slots.is_empty() && self.frozen.is_none(), "a recovery goes on");
+            }
             Change::FailMembers(failures, _) => assert!(!failures.is_empty()),
             Change::MissRound(slot) => assert!(slot.0 < self.slots),
             Change::Unfreeze(..) => {

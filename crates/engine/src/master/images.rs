@@ -26,8 +26,7 @@ impl Master {
                 Some(from) if from < self.resync_end => from.0,
                 Some(_) | None => Superblock::CLEAN,
             };
-            superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
-            superblock.recovery_offset = 0;
+            self.show_recovery(index, &mut superblock);
             superblock.roles.clone_from(&roles);
             (index, superblock)
         };
@@ -36,6 +35,15 @@ impl Master {
         let is_listed = |(_, superblock): &Image| !matches!(superblock.own_role(), Role::Faulty);
         assert!(images.iter().all(is_listed), "no member is told that it has failed");
         images
+    }
+
+    /// What a member's own superblock says of its recovery.
+    fn show_recovery(&self, member: usize, superblock: &mut Superblock) {
+        let before = superblock.features.without(Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP));
+        (superblock.features, superblock.recovery_offset) = match self.members[member] {
+            MemberState::Recovering { below, .. } => (before.with(Features::RECOVERY_OFFSET), below.0),
+            MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => (before, 0),
+        };
     }
 
     /// The freshest superblock, for the members that missed it before the start.
@@ -52,18 +60,19 @@ impl Master {
     /// The freshest superblock, for all members in a slot that it lists. A member that `--force` took is not among them:
     /// the freshest superblock calls it faulty, and if a crash left it with that role, `--force` could not take it again.
     pub(crate) fn freshest_images(&self) -> Vec<Image> {
-        let is_active = |member: &usize| matches!(self.members[*member], MemberState::Active(_));
-        let images = (0..self.members.len()).filter(is_active).map(|member| self.freshest_image(member));
+        let has_slot = |member: &usize| self.members[*member].slot().is_some();
+        let images = (0..self.members.len()).filter(has_slot).map(|member| self.freshest_image(member));
         images.filter(|(_, superblock)| superblock.own_role().slot().is_some()).collect()
     }
 
     fn freshest_image(&self, member: usize) -> Image {
-        assert!(matches!(self.members[member], MemberState::Active(_)), "a member in use");
+        assert!(self.members[member].slot().is_some(), "a member in use");
         let mut superblock = self.superblocks[member].clone();
         superblock.events = self.template.events;
         superblock.updated = self.template.updated;
         superblock.resync_offset = self.template.resync_offset;
         superblock.roles.clone_from(&self.template.roles);
+        self.show_recovery(member, &mut superblock);
         (member, superblock)
     }
 
@@ -89,7 +98,7 @@ impl Master {
             let number = superblock.dev_number as usize;
             assert!(number < roles.len(), "assembly checks device numbers");
             roles[number] = match state {
-                MemberState::Active(slot) => Role::Slot(*slot),
+                MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Role::Slot(*slot),
                 MemberState::Spare => Role::Spare,
                 MemberState::Faulty { slot: Some(slot), .. } if self.unnamed.contains(&member) => Role::Slot(*slot),
                 MemberState::Faulty { .. } => Role::Faulty,

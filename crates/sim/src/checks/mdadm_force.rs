@@ -14,6 +14,7 @@ use crate::judge::{Judge, superblock_of};
 use crate::model::Place;
 use std::collections::BTreeSet;
 use uraid_block::SECTOR_BYTES;
+use uraid_format::Features;
 
 /// How many events mdadm lets a member lag behind the freshest one.
 pub(crate) const MDADM_MARGIN: u64 = 1;
@@ -26,13 +27,15 @@ impl Judge {
         chosen: &BTreeSet<u16>,
         is_exempt: &dyn Fn(u64) -> bool,
     ) -> Result<(), String> {
-        let events = |slot: u16| {
-            let image = images[usize::from(slot)].as_ref()?;
-            Some(superblock_of(image).ok()?.events)
+        let superblock = |slot: u16| superblock_of(images[usize::from(slot)].as_ref()?).ok();
+        let events = |slot: u16| Some(superblock(slot)?.events);
+        // It does not read one that is recovering.
+        let is_recovering = |slot: &u16| {
+            superblock(*slot).is_some_and(|superblock| superblock.features.contains(Features::RECOVERY_OFFSET))
         };
         let Some(freshest) = chosen.iter().filter_map(|slot| events(*slot)).max() else { return Ok(()) };
         let taken = (0..self.setup.shape.slots).filter(|slot| !chosen.contains(slot));
-        let taken = taken.filter(|slot| !self.disks[usize::from(*slot)].is_shrunk());
+        let taken = taken.filter(|slot| !self.disks[usize::from(*slot)].is_shrunk() && !is_recovering(slot));
         let taken: BTreeSet<u16> =
             taken.filter(|slot| events(*slot).is_some_and(|events| events + MDADM_MARGIN >= freshest)).collect();
         let get = |place: Place| -> Option<[u8; SECTOR_BYTES]> { self.sector_of(images, &taken, place) };

@@ -1,9 +1,10 @@
 //! I6: copies are equal and parity is right wherever the superblocks say clean.
-//! Owns: that check. Not here: corrupted stripes; discarded sectors of mirrors, whose copies may differ; members that
-//! are not in the plan.
+//! What a member in recovery holds counts, too. Owns: that check. Not here: corrupted stripes; discarded sectors of
+//! mirrors, whose copies may differ; members that are not in the plan.
 
 use crate::judge::Judge;
 use crate::model::Place;
+use std::collections::BTreeSet;
 use uraid_engine::StartPlan;
 
 impl Judge {
@@ -26,7 +27,13 @@ impl Judge {
         is_exempt: &dyn Fn(u64) -> bool,
     ) -> Result<(), String> {
         let chosen = self.chosen(images, plan);
-        let get = |place: Place| self.sector_of(images, &chosen, place);
+        let recovering = Judge::recovering(plan);
+        let also: BTreeSet<u16> = recovering.keys().copied().collect();
+        let get = |place: Place| match recovering.get(&place.slot) {
+            Some(below) if place.sector >= *below => None,
+            Some(_) => self.sector_of(images, &also, place),
+            None => self.sector_of(images, &chosen, place),
+        };
         let oracle = self.oracle.borrow();
         let unsettled = self.not_durable_on_liars();
         let is_exempt = |x: u64| oracle.is_corrupted(x) || unsettled.contains(&x) || is_exempt(x);

@@ -10,7 +10,7 @@ impl Judge {
     /// Whether the plan may have these members.
     pub(crate) fn check_members(&self, plan: &StartPlan, away: &BTreeSet<u16>, is_forced: bool) -> Result<(), String> {
         for member in &plan.members {
-            if let Role::Slot(slot) = member.place
+            if let Role::Slot(slot) | Role::Recovering { slot, .. } = member.place
                 && slot.index() != member.candidate
             {
                 return Err(format!("D4: disk {} was put into {slot}", member.candidate));

@@ -113,7 +113,9 @@ pub fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
         let owner = assembled.owners[member.candidate];
         match member.place {
             Place::Slot(slot) if slot.index() == owner => missing &= !(1 << owner),
-            Place::Slot(_) | Place::Spare => return Err(format!("member {owner} was put into {:?}", member.place)),
+            Place::Slot(_) | Place::Recovering { .. } | Place::Spare => {
+                return Err(format!("member {owner} was put into {:?}", member.place));
+            }
         }
     }
     Ok(missing)

@@ -7,6 +7,7 @@ mod ends;
 mod frozen;
 mod late;
 mod several;
+mod spares;
 mod unsynced;
 
 use std::cell::{Cell, RefCell};

@@ -39,7 +39,7 @@ fn what_is_written_before_the_resync_outlives_the_loss_of_its_member() {
             let at = ROW * layout.stripe().0 + target as u64 * layout.chunk().0;
             assert_eq!(all(&rig, &live, vec![write(&rig, &live, at, 1, 7)]), [Ok(())], "{case}");
             let status = live.arrays[0].status();
-            assert!(status.resync.is_some_and(|progress| progress.done.is_zero()), "{case}: {status:?}");
+            assert!(status.pass.is_some_and(|progress| progress.done.is_zero()), "{case}: {status:?}");
             let victim = SlotSet::EMPTY.with(slots_of_data[target]);
             let failing = live.arrays[0].clone();
             assert_eq!(all(&rig, &live, vec![async move { failing.fail(victim).await }]), [Ok(())], "{case}");
@@ -68,7 +68,7 @@ fn a_resync_goes_on_where_a_stop_has_ended_it() {
             stopping.stop().await
         };
         assert_eq!(all(&rig, &live, vec![stop]), [Ok(())], "raid{level}");
-        let left = live.arrays[0].status().resync.unwrap_or_else(|| panic!("raid{level}: the resync has ended"));
+        let left = live.arrays[0].status().pass.unwrap_or_else(|| panic!("raid{level}: the resync has ended"));
         let plan = plan_now(&mut rig);
         assert_eq!(plan.template.resync_offset, left.done.0, "raid{level}");
         assert!(plan.is_dirty && left.done > Sectors(0) && left.done < left.total, "raid{level}: {left:?}");

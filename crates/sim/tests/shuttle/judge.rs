@@ -193,7 +193,7 @@ impl Judge {
     fn slots_in(plan: &StartPlan) -> BTreeSet<u16> {
         let slots = plan.members.iter().filter_map(|member| match member.place {
             Place::Slot(slot) => Some(slot.0),
-            Place::Spare => None,
+            Place::Recovering { .. } | Place::Spare => None,
         });
         slots.collect()
     }
@@ -329,7 +329,7 @@ impl Judge {
     /// start had ended, or before the end of the resync.
     pub(crate) fn was_stopped(&self, outcome: Result<(), StopError>, may_be_dirty: bool, status: &Status) {
         let is_clean = match outcome {
-            Ok(()) => status.resync.is_none_or(|progress| progress.done == progress.total),
+            Ok(()) => status.pass.is_none_or(|progress| progress.done == progress.total),
             Err(StopError::NotClean(_)) if may_be_dirty => false,
             Err(StopError::NotClean(_) | StopError::Frozen(_) | StopError::FrozenPlain(_)) if self.is_over_budget => {
                 false

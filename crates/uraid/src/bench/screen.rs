@@ -3,7 +3,7 @@
 //! (`crate::progress`).
 //! Invariant: no line is shown for work of less than two seconds. A terminal's line is removed when the work is done.
 
-use crate::progress::{Moving, ProgressLine};
+use crate::progress::{Moving, PassLines};
 use crate::{names, print};
 use std::time::Duration;
 use uraid_bench::{Progress, Screen};
@@ -28,7 +28,7 @@ impl Screen for Terminal {
     }
 
     fn resync(&self) -> Box<dyn FnMut(uraid_engine::Progress)> {
-        let mut line = ResyncLine(Some(ProgressLine::new("resync")));
+        let mut line = ResyncLine(Some(PassLines::new("")));
         Box::new(move |progress| line.show(progress))
     }
 }
@@ -61,12 +61,12 @@ impl Drop for Line {
     }
 }
 
-struct ResyncLine(Option<ProgressLine>);
+struct ResyncLine(Option<PassLines>);
 
 impl ResyncLine {
     fn show(&mut self, progress: uraid_engine::Progress) {
         if let Some(line) = &mut self.0 {
-            line.show(progress.done, progress.total);
+            line.show(&progress);
         }
     }
 }

@@ -83,7 +83,7 @@ pub(crate) struct StopArgs {
 }
 
 pub(super) const WAIT: &str = "\
-Wait until no resync runs over these arrays any more. On a terminal a line shows how far the resync is,
+Wait until no resync or recovery of these arrays runs any more. On a terminal a line shows how far it is,
 how fast, and how long it takes; elsewhere nothing is printed. Any number of commands may wait for one
 array. An array that is stopped or freezes meanwhile ends the wait for it with an error.";
 
@@ -96,7 +96,7 @@ EXAMPLES
 
 EXIT CODES
   As those of `mdadm --wait`, of several arrays the highest:
-  0  every array had a resync, which has ended
+  0  every array had a resync or recovery, which has ended
   1  an array had none: there was nothing to wait for, and the others were waited for
   4  an array could not be asked, was stopped, or froze; mdadm has 1 here, too";
 

@@ -19,8 +19,8 @@ const INSTEAD: &[(&[&str], &str)] = &[
 ];
 
 const NO_SEARCH: &str = "does not look for members itself: `uraid serve` takes all members of an array";
-const NO_RECOVERY: &str =
-    "does not recover members yet. Stop the array and use mdadm, which reads and writes the same bytes";
+const NO_RECOVERY: &str = "does not add or replace members yet; only spares that `uraid serve` is given take the slots of failed members. \
+     Stop the array and use mdadm, which reads and writes the same bytes";
 const NO_BITMAP: &str = "has no write-intent bitmap yet: it makes arrays without one";
 const NO_PASSES: &str = "does not check or repair running arrays yet. Stop the array and use mdadm";
 const NO_POLICY: &str = "has no journal and no PPL yet: after a crash it reads the whole array to make parity right";
@@ -86,7 +86,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
         &["--add", "add", "--re-add", "re-add", "--add-spare", "add-spare", "--replace", "replace", "--with"],
         NO_RECOVERY,
     ),
-    (&["-r", "--remove", "remove"], "keeps failed members in their slots until the array is stopped"),
+    (&["-r", "--remove", "remove"], "lists failed members until the array is stopped"),
     (&["-b", "--bitmap", "--bitmap-chunk", "bitmap", "-X", "--examine-bitmap"], NO_BITMAP),
     (&["--action", "check", "repair", "idle"], NO_PASSES),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
@@ -102,7 +102,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--nofailfast"], NO_FLAGS),
     (&["--rounding"], "rounds the members of a linear array to its --chunk"),
     (&["--auto", "--symlinks"], "makes no device nodes: `uraid serve` exports arrays over NBD"),
-    (&["-a"], "has no -a: it does not recover members yet (--add) and makes no device nodes (--auto)"),
+    (&["-a"], "has no -a: it does not add members yet (--add) and makes no device nodes (--auto)"),
     (&["-t"], "tells the state of an array by exit codes with `uraid detail --test ARRAY` only"),
     (&["--quiet", "-q", "-v"], "says on stderr what needs attention, no more and no less"),
     (&["--detail-platform", "--subarray", "--offroot"], "does not know the RAID of firmware (IMSM, DDF)"),

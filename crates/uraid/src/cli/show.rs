@@ -195,14 +195,14 @@ pub(crate) struct ListArgs {
 
 pub(super) const MDSTAT: &str = "\
 Show the arrays that run now in the picture of /proc/mdstat: level, members with their numbers, size
-in KiB, slots, and while a resync runs a line with its speed and the minutes that are left. The
-arrays are those that `uraid list` shows; those of the kernel are not among them.";
+in KiB, slots, and while a resync or recovery runs a line with its speed and the minutes that
+are left. The arrays are those that `uraid list` shows; those of the kernel are not among them.";
 
 pub(super) const MDSTAT_AFTER: &str = "\
 EXAMPLES
   uraid mdstat
   watch uraid mdstat
-  uraid mdstat --json | jq '.[] | {name, state, resync}'
+  uraid mdstat --json | jq '.[] | {name, state, resync, recovery}'
 
   Personalities : [linear] [raid0] [raid1] [raid10] [raid4] [raid5] [raid6]
   home : active raid5 disk0[0] disk1[1] disk2[2](F) disk3[3](S)

@@ -279,11 +279,16 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
             // Only `--force` would take it.
             Place::Slot(slot) if plan.forced.raised.contains(&found.candidate) => (Some(slot.0), "stale"),
             Place::Slot(slot) => (Some(slot.0), "active sync"),
+            Place::Recovering { slot, .. } => (Some(slot.0), "spare rebuilding"),
             Place::Spare => (None, "spare"),
         };
         member(slot, state, &found.superblock, path.clone())
     });
-    let empty = plan.missing.iter().map(|slot| empty_slot(&plan.template, slot, !plan.refused.is_empty()));
+    let empty = plan
+        .missing
+        .minus(recovering(plan))
+        .iter()
+        .map(|slot| empty_slot(&plan.template, slot, !plan.refused.is_empty()));
     let mut members: Vec<Member> = placed.chain(empty).collect();
     members.sort_by_key(Member::order);
     // Ignore that this report itself asked for read-only: that is not a property of the array.
@@ -314,6 +319,15 @@ fn empty_slot(template: &Superblock, slot: Slot, is_one_left_out: bool) -> Membe
         (false, _) => "removed",
     };
     Member { state: state.to_owned(), ..Member::removed(slot.0) }
+}
+
+/// The slots whose member is being recovered.
+fn recovering(plan: &StartPlan) -> SlotSet {
+    let slots = plan.members.iter().filter_map(|member| match member.place {
+        Place::Recovering { slot, .. } => Some(slot),
+        Place::Slot(_) | Place::Spare => None,
+    });
+    slots.collect()
 }
 
 /// The layout of an array whose members are not all known; `None` where it follows from them.
@@ -375,6 +389,7 @@ pub(crate) fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report
         updated: template.updated_seconds(),
         events: template.events,
         resync: None,
+        recovery: None,
         reshape: None,
         members: Vec::new(),
         server: None,

@@ -9,9 +9,9 @@ use crate::pace::PassProgress;
 
 /// A pass that runs, or waits until the array takes writes again.
 pub(crate) struct Pass<'a> {
-    /// `resync`, as in /proc/mdstat.
+    /// `resync` or `recovery`, as in /proc/mdstat.
     pub word: &'static str,
-    /// `Resync`, as in `mdadm --detail`'s `Resync Status`.
+    /// `Resync` or `Rebuild`, as in `mdadm --detail`'s `Rebuild Status`.
     title: &'static str,
     /// It does not move: the array takes no writes now.
     pub is_pending: bool,
@@ -21,8 +21,10 @@ pub(crate) struct Pass<'a> {
 impl Report {
     /// The pass over the array, if it needs one.
     pub(crate) fn pass(&self) -> Option<Pass<'_>> {
-        let is_pending = !self.state.iter().any(|word| word == "resyncing");
-        self.resync.as_ref().map(|progress| Pass { word: "resync", title: "Resync", is_pending, progress })
+        let is_pending = !self.state.iter().any(|word| word == "resyncing" || word == "recovering");
+        let resync = self.resync.as_ref().map(|progress| ("resync", "Resync", progress));
+        let recovery = self.recovery.as_ref().map(|progress| ("recovery", "Rebuild", progress));
+        resync.or(recovery).map(|(word, title, progress)| Pass { word, title, is_pending, progress })
     }
 }
 
@@ -60,6 +62,10 @@ mod tests {
         let text = report.text();
         assert!(text.contains("     Resync Status : 12% complete\n") && !text.contains("Resync Speed"), "{text}");
         assert!(report.pass().is_some_and(|pass| pass.word == "resync" && !pass.is_pending));
+        (report.recovery, report.resync) = (report.resync.take(), None);
+        report.state = vec!["clean".to_owned(), "degraded".to_owned(), "recovering".to_owned()];
+        assert!(report.text().contains("    Rebuild Status : 12% complete\n"), "{}", report.text());
+        assert!(report.pass().is_some_and(|pass| pass.word == "recovery" && !pass.is_pending));
         report.state = vec!["active".to_owned(), "frozen".to_owned()];
         assert!(report.pass().is_some_and(|pass| pass.is_pending));
     }

@@ -14,7 +14,7 @@ use crate::clients::ClientLog;
 use crate::message::Message;
 use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
-use crate::progress::ProgressLine;
+use crate::progress::{PassLines, pass_word};
 use crate::stack::{Stack, StackError};
 use crate::{control, print, warn};
 use std::rc::Rc;
@@ -22,8 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::local::{Either, join_all, race};
-use uraid_block::{Sectors, sizes};
-use uraid_engine::PassError;
+use uraid_block::{SlotSet, sizes};
+use uraid_engine::view::Gate;
+use uraid_engine::{MemberState, PassError, PassKind, Status};
 use uraid_export_nbd::{Export, Server};
 use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
 
@@ -173,8 +174,10 @@ impl Session {
             }
         }
         run.is_started.set(true);
-        if self.array(index).status().resync.is_some() {
-            self.station.shard.spawn(show_resync(self.array(index), name.clone()));
+        let status = self.array(index).status();
+        let has_recovery = status.gate == Gate::Open && !recovering(&status).is_empty();
+        if status.pass.is_some() || has_recovery {
+            self.station.shard.spawn(show_passes(self.array(index), name.clone()));
         }
         Ok(())
     }
@@ -219,17 +222,35 @@ impl Session {
     }
 }
 
-/// Shows the progress of an array's resync until it ends.
-async fn show_resync(array: Rc<HostArray>, name: String) {
-    let mut line = ProgressLine::new(&format!("{name}: resync"));
-    match array.wait(|progress| line.show(progress.done, progress.total)).await {
-        Ok(progress) => line.finish(&progress),
+/// The slots whose member is being recovered.
+fn recovering(status: &Status) -> SlotSet {
+    let slots = status.members.iter().filter_map(|member| match member {
+        MemberState::Recovering { slot, .. } => Some(*slot),
+        MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => None,
+    });
+    slots.collect()
+}
+
+/// Shows the progress of the passes that an array starts with, until they end. Nothing is said of the end of a recovery
+/// whose members have failed: another line has said that.
+async fn show_passes(array: Rc<HostArray>, name: String) {
+    let mut line = PassLines::new(&format!("{name}: "));
+    let begun = recovering(&array.status());
+    match array.wait(|progress| line.show(&progress)).await {
+        Ok(progress) => {
+            let status = array.status();
+            let has_result = !begun.and(status.usable.or(recovering(&status))).is_empty();
+            match progress.kind {
+                PassKind::Recovery if !has_result => line.interrupted(),
+                PassKind::Recovery | PassKind::Resync => line.finish(&progress),
+            }
+        }
         Err(PassError::Frozen(_)) => line.interrupted(),
         Err(PassError::Stopped) => {
             line.interrupted();
-            let left = array.status().resync.map_or(Sectors::ZERO, |progress| progress.total - progress.done);
-            let left = sizes::binary(left);
-            warn(&format!("{name}: stopped with {left} of its resync left; the next start continues it"));
+            let Some(pass) = array.status().pass else { return };
+            let (left, word) = (sizes::binary(pass.total - pass.done), pass_word(pass.kind));
+            warn(&format!("{name}: stopped with {left} of its {word} left; the next start continues it"));
         }
     }
 }

@@ -118,11 +118,14 @@ impl Session {
             for (at, (member, state)) in members.iter().zip(states).enumerate() {
                 let is_silent = counts.iter().any(|shard| shard.members[at].unanswered_for >= UNANSWERED_MIN);
                 match state {
-                    MemberState::Active(_) | MemberState::Spare if is_silent => {
+                    MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare if is_silent => {
                         silent.push((index, member.name().to_owned()));
                     }
                     // No request waits for a failed member.
-                    MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => {}
+                    MemberState::Active(_)
+                    | MemberState::Recovering { .. }
+                    | MemberState::Spare
+                    | MemberState::Faulty { .. } => {}
                 }
             }
         }
@@ -162,7 +165,7 @@ impl Session {
         let states = self.station.arrays[index.0].status().members;
         for (member, state) in members.iter().zip(states) {
             match state {
-                MemberState::Active(_) | MemberState::Spare => member.release_locks(),
+                MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => member.release_locks(),
                 // A failed member may still have requests in flight from before it failed.
                 MemberState::Faulty { .. } => {}
             }

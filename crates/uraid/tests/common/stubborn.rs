@@ -1,4 +1,4 @@
-//! A file whose FUSE server hangs or fails requests when a test says so, and records the order of writes and flushes.
+//! A file whose FUSE server hangs, delays or fails requests when a test says so, and records the order of writes and flushes.
 //! Owns: [`StubbornFile`]: one file of a FUSE mount over a sparse file; [`Journal`]. Not here: what is served from it.
 //! Invariant: the mount ends with the guard; dropping it first answers all waiting requests.
 
@@ -100,6 +100,8 @@ struct Server {
     hangs_at: Arc<Mutex<Option<Range<u64>>>>,
     fails: Arc<Mutex<Fails>>,
     failing: Arc<Failing>,
+    /// How long each write takes.
+    write_time: Arc<Mutex<Duration>>,
     journal: Option<(Journal, usize)>,
     file: File,
 }
@@ -242,6 +244,8 @@ impl Filesystem for Server {
         if let Err(errno) = self.pass(true) {
             return reply.error(errno);
         }
+        let write_time = *self.write_time.lock().expect("no holder panics");
+        std::thread::sleep(write_time);
         if !self.take(Event::Write { at: offset, bytes: data.to_vec() }) {
             let is_full = *self.fails.lock().expect("no holder panics") == Fails::Full;
             return reply.error(if is_full { Errno::ENOSPC } else { Errno::EIO });
@@ -272,6 +276,7 @@ pub struct StubbornFile {
     hangs_at: Arc<Mutex<Option<Range<u64>>>>,
     fails: Arc<Mutex<Fails>>,
     failing: Arc<Failing>,
+    write_time: Arc<Mutex<Duration>>,
     folder: PathBuf,
     session: Option<BackgroundSession>,
 }
@@ -301,17 +306,19 @@ impl StubbornFile {
         let fails = Arc::<Mutex<Fails>>::default();
         let hangs_at = Arc::<Mutex<Option<Range<u64>>>>::default();
         let failing = Arc::<Failing>::default();
+        let write_time = Arc::<Mutex<Duration>>::default();
         let server = Server {
             gate: gate.clone(),
             hangs_at: hangs_at.clone(),
             fails: fails.clone(),
             failing: failing.clone(),
+            write_time: write_time.clone(),
             journal,
             file,
         };
         let session = fuser::spawn_mount(server, folder, &Config::default())
             .unwrap_or_else(|error| panic!("FUSE is needed for this test (/dev/fuse, package fuse3): {error}"));
-        StubbornFile { gate, hangs_at, fails, failing, folder: folder.to_owned(), session: Some(session) }
+        StubbornFile { gate, hangs_at, fails, failing, write_time, folder: folder.to_owned(), session: Some(session) }
     }
 
     /// Its name.
@@ -327,6 +334,11 @@ impl StubbornFile {
     /// Answers the next `count` reads, writes and syncs with this error; with ENOSPC, the next writes.
     pub fn fail_next(&self, errno: Errno, count: u32) {
         *self.failing.lock().expect("no holder panics") = Some((errno, count));
+    }
+
+    /// Lets each write take this long. They are performed one after the other.
+    pub fn slow_writes(&self, time: Duration) {
+        *self.write_time.lock().expect("no holder panics") = time;
     }
 
     /// Stops answering.
