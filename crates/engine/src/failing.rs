@@ -21,7 +21,7 @@
 use crate::World;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::master::{Change, FreezeCause};
+use crate::master::{Change, FreezeCause, Master};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
 use crate::verdict::{Operation, Verdict};
@@ -79,8 +79,8 @@ impl<W: World> Judge<W> {
         let mut is_new = false;
         let mut waits = Vec::new();
         let mut at_once = Vec::new();
-        let usable = self.steward.master().writable();
-        for failure in fresh(usable, failures) {
+        let fresh = fresh(&self.steward.master(), failures);
+        for failure in fresh {
             match self.steward.shared.verdict(&failure) {
                 Verdict::FailOrFreeze if failure.operation != Operation::Command => waits.push(failure),
                 Verdict::FailOrFreeze | Verdict::Freeze => at_once.push(failure),
@@ -171,8 +171,8 @@ impl<W: World> Judge<W> {
         let steward = &self.steward;
         let mut is_new = false;
         let mut grave: Vec<Failure> = Vec::new();
-        let writable = steward.master().writable();
-        for failure in fresh(writable, failures) {
+        let fresh = fresh(&steward.master(), failures);
+        for failure in fresh {
             match self.steward.shared.verdict(&failure) {
                 Verdict::Freeze => {
                     self.freeze_over(&failure);
@@ -258,10 +258,15 @@ fn cause_of(grave: &[Failure], other: FreezeCause) -> FreezeCause {
 }
 
 /// The failures of members that are still in use, one for each member.
-fn fresh(usable: SlotSet, failures: &[Failure]) -> Vec<Failure> {
+fn fresh(master: &Master, failures: &[Failure]) -> Vec<Failure> {
+    let usable = master.writable();
+    let has_slot = |failure: &Failure| {
+        let is_of = |member: usize| master.members()[member].slot() == Some(failure.slot);
+        usable.contains(failure.slot) && failure.member.is_none_or(is_of)
+    };
     let mut fresh: Vec<Failure> = Vec::new();
     for failure in failures {
-        if !usable.contains(failure.slot) || fresh.iter().any(|other| other.slot == failure.slot) {
+        if !has_slot(failure) || fresh.iter().any(|other| other.slot == failure.slot) {
             mark::hit(Mark::FailedBefore);
             continue;
         }

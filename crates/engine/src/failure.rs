@@ -9,13 +9,22 @@ use uraid_block::{IoError, Range, ShardIndex, Slot};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     pub(crate) slot: Slot,
+    /// Its index in the start plan, if it may have lost its slot to another one meanwhile: nothing drains what has met
+    /// the failure.
+    pub(crate) member: Option<usize>,
     pub(crate) operation: Operation,
     pub(crate) error: IoError,
 }
 
 impl Failure {
+    /// A failure that a request has met, which a drain waits for.
     pub(crate) fn new(slot: Slot, operation: Operation, error: IoError) -> Failure {
-        Failure { slot, operation, error }
+        Failure { slot, member: None, operation, error }
+    }
+
+    /// The same, of this member and of no other in its slot.
+    pub(crate) fn of(self, member: usize) -> Failure {
+        Failure { member: Some(member), ..self }
     }
 }
 

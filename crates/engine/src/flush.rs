@@ -88,10 +88,8 @@ impl<W: World> Flusher<W> {
         let outcomes = join_all(slots.iter().map(async |slot: Slot| {
             let flushed = index(slot);
             let outcome = shared.members[flushed].flush().await;
-            // One that has lost its slot meanwhile has failed already, and another one may have it.
-            (slot, if index(slot) == flushed { outcome } else { Ok(()) })
+            outcome.err().map(|error| Failure::new(slot, Operation::Flush, error).of(flushed))
         }));
-        let outcomes = outcomes.await.into_iter();
-        outcomes.filter_map(|(slot, outcome)| Some(Failure::new(slot, Operation::Flush, outcome.err()?))).collect()
+        outcomes.await.into_iter().flatten().collect()
     }
 }

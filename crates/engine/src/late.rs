@@ -159,15 +159,11 @@ impl<W: World> ReadWatch<W> {
         let was_slow = self.shared.balance.set_slow(slot, true);
         assert!(!was_slow, "a slow member has one probe");
         let watch = self.clone();
-        let index = move |shared: &Shared<W>| shared.with_view(|view| view.member(slot).index);
-        let probed = index(&self.shared);
+        let probed = self.shared.with_view(|view| view.member(slot).index);
         self.shared.world.spawn(async move {
             if let Either::Left(Err(error)) = race(watch.ask_whether_it_answers(slot), watch.shared.stopped()).await {
-                // Report that the member is gone, unless another one has its slot already. Ignore whether it was recorded:
-                // no write here depends on it.
-                if index(&watch.shared) == probed {
-                    let _ = watch.shared.report(&[Failure::new(slot, Operation::Read, error)]).await;
-                }
+                // Report that the member is gone. Ignore whether it was recorded: no write here depends on it.
+                let _ = watch.shared.report(&[Failure::new(slot, Operation::Read, error).of(probed)]).await;
             }
             assert!(watch.shared.balance.is_slow(slot), "only its probe ends that a member is slow");
             watch.shared.balance.set_slow(slot, false);

@@ -122,7 +122,9 @@ pub(crate) enum Change<'a> {
     TakeSpare { member: usize, slot: Slot },
     /// The members that are recovering in these slots hold what is below this, and were flushed.
     CheckpointRecovery(SlotSet, Sectors),
-    /// The members that were recovering in these slots hold everything, and were flushed.
+    /// The members that are recovering in these slots hold everything, and were flushed: the next superblocks say so.
+    ShowRecovered(SlotSet),
+    /// The superblocks say so: they are read.
     EndRecovery(SlotSet),
     /// Takes trust from members in use.
     FailMembers(&'a [Failure], Tick),
@@ -174,6 +176,8 @@ pub(crate) struct Master {
     is_dirty: bool,
     /// A sector could neither be read nor computed in the resync, which has ended: the array stays dirty.
     is_suspect: bool,
+    /// Slots whose recovery has ended, and is not recorded yet.
+    shown_recovered: SlotSet,
     /// The gate was open.
     has_opened: bool,
     /// The array is frozen. It stays so until its next start, or until the members that it froze over are failed.
@@ -250,6 +254,7 @@ impl Master {
             resync_end: progress::total(&plan.layout),
             is_dirty: resync_from(plan) == Some(Sectors::ZERO),
             is_suspect: false,
+            shown_recovered: SlotSet::EMPTY,
             has_opened: false,
             frozen: None,
             missed_round: SlotSet::EMPTY,
@@ -357,6 +362,10 @@ impl Master {
             }
             Change::TakeSpare { member, slot } => self.take_spare(member, slot),
             Change::CheckpointRecovery(slots, below) => self.note_recovered(slots, below),
+            Change::ShowRecovered(slots) => {
+                self.shown_recovered = slots;
+                self.version += 1;
+            }
             Change::EndRecovery(slots) => self.end_recovery(slots),
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
             Change::FailSpare { member, error, at } => {
@@ -422,7 +431,7 @@ impl Master {
     /// The first of the two rounds that follow still lists the member in its slot: if other members fail this round, the
     /// array freezes, and no superblock says that a member is missing.
     fn fail_member(&mut self, failure: &Failure, at: Tick) {
-        let Failure { slot, operation, error } = *failure;
+        let Failure { slot, operation, error, member: _ } = *failure;
         let member = self.members.iter().position(|member| member.slot() == Some(slot));
         let member = member.expect("a writable slot has a member");
         self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
@@ -437,6 +446,7 @@ impl Master {
 
     fn freeze(&mut self, kind: ErrorKind, cause: FreezeCause) {
         assert!(self.gate != Gate::ReadOnly || cause != FreezeCause::Full, "a read-only array writes to no member");
+        self.shown_recovered = SlotSet::EMPTY;
         let frozen = self.frozen.get_or_insert(Frozen { kind, cause });
         frozen.cause = frozen.cause.max(cause);
         match self.gate {

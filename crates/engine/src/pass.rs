@@ -124,7 +124,7 @@ impl<W: World> Pass<W> {
     /// Takes one window after the other, while the gate is open.
     async fn pass_windows(&self, order: &PassOrder) -> Result<(), IoError> {
         loop {
-            let Some(_inside) = self.shared.admit_pass().await else { return Ok(()) };
+            let Some(_inside) = self.shared.admit_pass() else { return Ok(()) };
             if !self.has_member(order) {
                 return Ok(());
             }

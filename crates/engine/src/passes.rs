@@ -13,7 +13,7 @@
 //!
 //!   spare      drain (no request knows the slot's last member) -> superblocks list it in the slot, recovered below 0
 //!              -> publish: every write goes to it -> drain (no write misses it) -> every shard passes
-//!   end        flush -> publish: it is read -> superblocks list it without a recovery
+//!   end        flush -> superblocks list it without a recovery -> publish: it is read
 //!   a crash    its superblock says how far it was recovered; what is below was flushed, and is written by a resync
 //! ```
 //!
@@ -202,6 +202,8 @@ impl<W: World> Passes<W> {
         let is_read_only = self.steward.shared.config.read_only;
         match master.frozen_error() {
             _ if self.is_running.get() => None,
+            // A spare may take the slot once the failure is recorded.
+            None if master.gate() == Gate::Open && !master.is_recorded() && !is_read_only => None,
             Some(error) if (is_due || !is_shown) && !is_read_only => Some(Err(PassError::Frozen(error))),
             _ if !is_due || is_read_only => Some(Ok(self.progress.get())),
             _ if master.gate() == Gate::Stopped => Some(Err(PassError::Stopped)),
@@ -410,11 +412,15 @@ impl<W: World> Passes<W> {
             return;
         }
         mark::hit(Mark::RecoveryEnded);
-        // Until this is recorded, a crash leaves the member in recovery. Should another member fail meanwhile, the round
-        // that lists this one as whole comes before the one that names the other.
-        steward.publish(Change::EndRecovery(slots)).await;
+        // Recorded before it is read: a write that counts on it need not flush the members that it would be computed from.
+        steward.apply(Change::ShowRecovered(slots));
         let version = steward.master().version();
-        let _ = self.recorder.record_up_to(version).await;
+        let is_recorded = self.recorder.record_up_to(version).await.is_ok();
+        // It may have failed meanwhile.
+        let slots = slots.and(steward.master().recovering().0);
+        if is_recorded && !slots.is_empty() {
+            steward.publish(Change::EndRecovery(slots)).await;
+        }
     }
 
     /// `below` is done on every shard, and was flushed.

@@ -127,18 +127,10 @@ impl<W: World> Shared<W> {
         Ok(WritePermit { _locks: locks, _entered: entered })
     }
 
-    /// Waits until the gate is open, for a window of a pass. `None`: the array was stopped or froze.
-    pub(crate) async fn admit_pass(&self) -> Option<Entered<'_, W>> {
-        loop {
-            let (gate, seen) = self.with_view(|view| (view.gate, view.epoch));
-            match gate {
-                Gate::Open => return Some(Entered { shared: self, epoch: self.epochs.enter() }),
-                Gate::Closed => {
-                    self.view_changed.wait_for(|| self.with_view(|view| view.epoch > seen).then_some(())).await;
-                }
-                Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => return None,
-            }
-        }
+    /// Lets a window of a pass in, if the gate is open.
+    pub(crate) fn admit_pass(&self) -> Option<Entered<'_, W>> {
+        let is_open = self.with_view(|view| view.gate == Gate::Open);
+        is_open.then(|| Entered { shared: self, epoch: self.epochs.enter() })
     }
 
     /// Levels with one copy need no order. Rows of parity levels are locked by their owner.

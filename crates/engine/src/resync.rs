@@ -4,7 +4,7 @@
 //! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors.
 
 use crate::buffers;
-use crate::failure::Failure;
+use crate::failure::{Failure, ReadError};
 use crate::mark::{self, Mark};
 use crate::progress::{PassCounts, PassKind, PassOrder, WINDOW};
 use crate::row_io::RowIo;
@@ -298,9 +298,7 @@ impl<W: World> Resync<W> {
         places: impl Iterator<Item = (Slot, MemberSector)>,
         length: Sectors,
     ) -> Result<Vec<Found>, IoError> {
-        let outcomes = join_all(
-            places.map(async |(slot, at)| (slot, at, self.shared.read_block(slot, at, length, Pool::Pass).await)),
-        );
+        let outcomes = join_all(places.map(async |(slot, at)| (slot, at, self.read_of_window(slot, at, length).await)));
         let mut found = Vec::new();
         for (slot, at, outcome) in outcomes.await {
             let bytes = match outcome {
@@ -318,6 +316,17 @@ impl<W: World> Resync<W> {
             found.push(Found { slot, at, bytes });
         }
         Ok(found)
+    }
+
+    /// A read that was cut because its member does not answer now is made again: there is time, and the block may be
+    /// there.
+    async fn read_of_window(&self, slot: Slot, at: MemberSector, length: Sectors) -> Result<Lease, ReadError> {
+        loop {
+            match self.shared.read_block(slot, at, length, Pool::Pass).await {
+                Err(failed) if failed.error.kind == ErrorKind::Late => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     async fn settle_pass(&self, failures: &[Failure]) -> Result<(), IoError> {

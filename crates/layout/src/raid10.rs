@@ -113,7 +113,7 @@ impl Raid10 {
             far: word.far,
             // With one far copy the bit means nothing.
             is_offset: word.is_offset && far > 1,
-            stride: if word.is_offset { chunk.sectors } else { used / far * chunk.sectors },
+            stride: if word.is_offset && far > 1 { chunk.sectors } else { used / far * chunk.sectors },
             size: bounded(chunks * chunk.sectors)?,
             used: used * chunk.sectors,
             forward,

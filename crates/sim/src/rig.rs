@@ -259,7 +259,7 @@ impl Rig {
         let session = self.session(arrays[0].clone());
         let stopping = session.clone();
         let (guard, passes) = (self.guard.clone(), has_pass && !config.read_only);
-        let tally = self.tally.clone();
+        let (tally, judge) = (self.tally.clone(), self.judge.clone());
         let watch = PassWatch {
             executor: executor.clone(),
             judge: self.judge.clone(),
@@ -281,7 +281,8 @@ impl Rig {
             if outcome.is_ok() && passes {
                 tally.borrow_mut().recovered += watch.run().await;
             }
-            guard.set_pass_running(false);
+            // Rows that the resync could not make consistent stay so: a write to one writes what it had to compute, too.
+            guard.set_pass_running(judge.resynced.get() != Resynced::Whole);
         });
         Ok(Live { worlds, arrays, session, started, start })
     }

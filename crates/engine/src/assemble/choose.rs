@@ -61,7 +61,8 @@ impl Chosen {
 pub(super) fn recovered_below(superblock: &Superblock) -> Sectors {
     let features = superblock.features;
     let is_recorded = features.contains(Features::RECOVERY_OFFSET) && !features.contains(Features::RECOVERY_BITMAP);
-    if is_recorded { Sectors(superblock.recovery_offset.min(superblock.size.0)) } else { Sectors::ZERO }
+    let has_slot = superblock.own_role().slot().is_some();
+    if is_recorded && has_slot { Sectors(superblock.recovery_offset.min(superblock.size.0)) } else { Sectors::ZERO }
 }
 
 /// The slots in a role table, by dev_number.
@@ -461,8 +462,8 @@ impl<'a> Sorter<'a> {
             }
             self.refuse(candidate, Refusal::Stale { found, expected });
         } else if let Some(slot) = self.table.get(&number).copied() {
-            if found.saturating_add(1) < expected {
-                self.refuse(candidate, Refusal::Stale { found, expected });
+            if u32::from(slot.0) >= template.raid_disks {
+                self.refuse(candidate, Refusal::NoRole);
                 return Ok(());
             }
             // The round that gave it the slot did not reach it: its recovery has not begun.

@@ -102,7 +102,7 @@ impl Master {
                 );
                 assert_eq!(self.gate, Gate::Open, "an array takes a spare while it serves");
             }
-            Change::CheckpointRecovery(slots, _) | Change::EndRecovery(slots) => {
+            Change::CheckpointRecovery(slots, _) | Change::ShowRecovered(slots) | Change::EndRecovery(slots) => {
                 assert!(!slots.is_empty() && self.frozen.is_none(), "a recovery goes on");
             }
             Change::FailMembers(failures, _) => assert!(!failures.is_empty()),

@@ -41,8 +41,13 @@ impl Master {
     fn show_recovery(&self, member: usize, superblock: &mut Superblock) {
         let before = superblock.features.without(Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP));
         (superblock.features, superblock.recovery_offset) = match self.members[member] {
-            MemberState::Recovering { below, .. } => (before.with(Features::RECOVERY_OFFSET), below.0),
-            MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => (before, 0),
+            MemberState::Recovering { slot, below } if !self.shown_recovered.contains(slot) => {
+                (before.with(Features::RECOVERY_OFFSET), below.0)
+            }
+            MemberState::Active(_)
+            | MemberState::Recovering { .. }
+            | MemberState::Spare
+            | MemberState::Faulty { .. } => (before, 0),
         };
     }
 

@@ -26,6 +26,7 @@ impl Master {
     }
 
     pub(super) fn end_recovery(&mut self, slots: SlotSet) {
+        self.shown_recovered = SlotSet::EMPTY;
         self.change_recovering(slots, |slot, _| MemberState::Active(slot));
     }
 
