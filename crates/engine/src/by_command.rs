@@ -296,8 +296,8 @@ impl<W: World> Commands<W> {
         }
     }
 
-    /// Closes the gate and waits until no request is inside. A late failure of a request freezes the array anew, which
-    /// lets reads in again.
+    /// Closes the gate and waits until no request is inside. If a request fails a member meanwhile, the array freezes anew
+    /// and reads enter again: then this begins again.
     async fn close_and_drain(&self) -> Result<(), FailError> {
         let drained = async {
             loop {

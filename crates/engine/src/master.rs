@@ -418,8 +418,8 @@ impl Master {
         self.events_min = self.events_min.max(self.events + rounds);
     }
 
-    /// [`Master::leave_behind`] for devices that the array was started without: once, before the first write. One of them
-    /// may have taken a round that a crash cut short before any member here did, and be one event ahead of these.
+    /// [`Master::leave_behind`] for devices that the array was started without; once, before the first write. A crash may
+    /// have cut a round short that had reached such a device and no member here: then it is one event ahead of them.
     fn leave_outsiders_behind(&mut self) {
         if self.has_outsiders {
             let rounds = if records_once() { 1 } else { 3 };

@@ -91,7 +91,7 @@ impl<W: World> Pass<W> {
         self.next.set(self.below.get());
         self.in_flight.borrow_mut().clear();
         let outcomes = join_all((0..self.windows_at_once()).map(|_| self.pass_windows(&order))).await;
-        // A window fails if the array freezes: the others have seen that at the gate.
+        // A window fails if the array freezes. Then the tasks of the other windows end at the gate, too.
         let has_failed = outcomes.iter().any(Result::is_err);
         assert!(has_failed || self.in_flight.borrow().is_empty(), "every window was passed");
         self.is_running.set(false);

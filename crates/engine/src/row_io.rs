@@ -406,7 +406,7 @@ impl<W: World> RowIo<W> {
             let state = self.shared.torn.state(map.row, &(start..start + length));
             if state != TornState::Whole && length > Sectors(1) {
                 drop(room);
-                // The halves meet them again.
+                // The halves meet these errors again.
                 read_errors.clear();
                 return self.recover_halves(map, data, start, into).await;
             }

@@ -28,7 +28,7 @@ pub(crate) struct NewParity {
     pub(crate) q: Option<ReadPieces>,
 }
 
-/// Computes the parity of the new bytes over the old ones.
+/// Computes the parity of a row in which the new bytes have replaced the old ones.
 pub(crate) async fn generate<'a, W: World>(
     world: &W,
     map: &RowMap,

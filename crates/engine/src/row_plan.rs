@@ -33,7 +33,7 @@ impl Segment {
         Segment { data: self.data, start, from: self.slice(start, length) }
     }
 
-    /// Its bytes.
+    /// The new bytes of `length` sectors from `start` of the chunk.
     fn slice(&self, start: Sectors, length: Sectors) -> WritePieces {
         self.from.slice((start - self.start).len_bytes(), length.len_bytes())
     }

@@ -92,7 +92,7 @@ impl<W: World> TornResync<W> {
         Ok(())
     }
 
-    /// Writes the parity of the data that the row has. Returns what can be computed from it then.
+    /// Computes the row's parity from its data, as it is, and writes it. Returns the state of the row afterwards.
     async fn resync_row(
         &self,
         rows: &RowIo<W>,

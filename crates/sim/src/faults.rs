@@ -107,7 +107,7 @@ impl FaultKind {
 pub struct Kinds(u32);
 
 impl Kinds {
-    /// Each kind is used in half of all seeds, and at least one of those that every level supports.
+    /// Draws each kind for half of all seeds, and for every seed at least one kind that all levels support.
     pub fn draw(rng: &mut Rng) -> Kinds {
         let drawn = FaultKind::NeverAnswers as usize;
         let bits = (0..drawn).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);

@@ -37,7 +37,7 @@ pub struct Request {
     pub length: u64,
     /// Whether it changes data.
     pub writes: bool,
-    /// How many accesses had failed when it began.
+    /// How many member accesses had failed when the request began.
     pub failures_before: usize,
     /// The shard's view when it began.
     pub view: Rc<View>,
