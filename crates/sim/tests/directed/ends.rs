@@ -80,7 +80,14 @@ fn a_sector_in_a_failed_read_of_its_neighbour_is_read_again_alone() {
 /// release the members before the reader has its bytes.
 #[test]
 fn a_stop_waits_for_readers_that_a_freeze_admitted() {
-    let mut rig = rig(1, 2, false);
+    // Whether the reader or the stop goes on first is the executor's choice.
+    let admitted = (1..20).filter(|seed| a_reader_waits_at_the_gate_of_a_stop(*seed)).count();
+    assert!(admitted > 0, "the array froze, and is read from its canonical copy");
+}
+
+/// Whether the reader was admitted, and not refused because the array stopped.
+fn a_reader_waits_at_the_gate_of_a_stop(seed: u64) -> bool {
+    let mut rig = rig_of(seed, 1, 1, 2, false);
     rig.judge.is_over_budget.set(true);
     let live = start(&mut rig, &[]);
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1)]), [Ok(())]);
@@ -101,13 +108,16 @@ fn a_stop_waits_for_readers_that_a_freeze_admitted() {
             // After the gate, in any case.
             served.sleep(Duration::from_nanos(1)).await;
             let outcome = reading.await;
+            assert!(outcome.is_ok() || kind(&outcome) == Some(ErrorKind::Stopping), "{:?}", kind(&outcome));
             (outcome.is_ok(), served.now())
         }),
     ];
     let ends = all(&rig, &live, requests);
-    assert_eq!((ends[0].0, ends[1].0), (false, true), "the array froze, and is read from its canonical copy");
-    assert!(ends[0].1 >= ends[1].1, "stopped at {:?}, read at {:?}", ends[0].1, ends[1].1);
+    assert!(!ends[0].0, "the array froze");
+    let is_admitted = ends[1].0;
+    assert!(!is_admitted || ends[0].1 >= ends[1].1, "stopped at {:?}, read at {:?}", ends[0].1, ends[1].1);
     rig.power_off();
+    is_admitted
 }
 
 /// The array freezes while the clean-up of the idle array waits for a slow flush. The stop cancels the clean-up, and
