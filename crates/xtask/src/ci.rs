@@ -30,7 +30,7 @@ pub(crate) fn everything() -> bool {
         cargo(&["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox", "-p", "uraid-sim"]),
     );
     // Every layout, every erasure, crash images, long seeds, the museum, kill -9: each with its figure.
-    report.stage("prove", || Tally::one(prove::run(&["--time", "7m", "--json"])));
+    report.stage("prove", || Tally::one(prove::run(&["--time", "4m", "--json"])));
     let loom = ["test", "--release", "-p", "uraid-host", "--features", "loom", "--test", "loom"];
     report.command("loom models", cargo(&loom));
     let shuttle = ["test", "--release", "-p", "uraid-sim", "--features", "shuttle,sabotage", "--test", "shuttle"];
