@@ -4,6 +4,7 @@
 
 use super::*;
 use uraid_engine::PassKind;
+use uraid_format::Features;
 use uraid_sim::member::{Access, Op, Watch};
 
 /// An array with one spare, which no array uses yet. Its number is that of its disk: the slots.
@@ -207,4 +208,48 @@ fn a_spare_that_is_written_before_it_is_listed_is_found() {
     let (outcome, _) = taken_under_watch();
     set(None);
     assert!(outcome.is_err_and(|found| found.contains("unrecorded")));
+}
+
+/// ```text
+///   raid5, R in recovery holds D1     write D0, no FUA     in the cache of its member, and in P
+///   R is whole, the superblocks hang  write D1, FUA        P is durable
+///   power fails: R is in recovery, so D1 = P xor the old D0
+/// ```
+/// So R must not be taken for whole before the superblocks say so: the FUA write then flushes the member of D0.
+#[test]
+fn a_recovered_member_is_counted_on_only_when_that_is_recorded() {
+    let shape = Shape { level: 5, layout: 2, chunk: 2, slots: 4, size: 6, member_sizes: Vec::new() };
+    let mut rng = Rng::new(5);
+    let executor = Executor::new(rng.fork(), false);
+    let setup = Setup::plain(shape);
+    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    rig.judge.is_over_budget.set(true);
+    change_superblock(&rig, 1, |superblock| superblock.features = Features::RECOVERY_OFFSET);
+    rig.judge.recovering.borrow_mut().insert(1);
+    // The flush after the last window takes its time.
+    let slow = Effect::Hang(Duration::from_millis(1));
+    rig.disk(3).add_fault(Fault { victim: Target::Flushes, after: 0, effect: slow });
+    let live = open_with(&mut rig, &[], &Config::default());
+    let place_of = |at: u64| rig.judge.model.copies[at as usize][0];
+    let all_sectors = 0..rig.judge.model.array_size();
+    let lost = all_sectors.clone().find(|at| place_of(*at).slot == 1).expect("it holds data");
+    let is_beside = |at: &u64| place_of(*at).sector == place_of(lost).sector && place_of(*at).slot != 1;
+    let beside = all_sectors.clone().find(is_beside).expect("its row has more data");
+    // The array takes writes, and all windows are done. Now the superblock of R is held back.
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, beside, 1, 3)]), [Ok(())]);
+    let is_over = || live.arrays[0].status().pass.is_some_and(|pass| pass.done == pass.total);
+    run(&rig, &live, is_over);
+    let hang = Effect::Hang(Duration::from_secs(10));
+    rig.disk(1).add_fault(Fault { victim: Target::SuperWrites, after: 0, effect: hang });
+    let before = rig.disk(0).medium().durable()[8 * 512..16 * 512].to_vec();
+    run(&rig, &live, || rig.disk(0).medium().durable()[8 * 512..16 * 512] != before[..]);
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, beside, 1, 4)]), [Ok(())]);
+    assert_eq!(all(&rig, &live, vec![write_as(&rig, &live, lost, 1, 5, Fua::Yes)]), [Ok(())]);
+    let images = (0..4).map(|slot| Some(rig.disk(slot).medium().durable().to_vec())).collect();
+    let mut after = rig.branch(images, Rng::new(6)).expect("whole superblocks");
+    after.judge.is_over_budget.set(true);
+    let live_after = open_with(&mut after, &[], &Config::default());
+    assert!(all(&after, &live_after, vec![read(&live_after, lost, 1)]) == [Ok(vec![5; 512])], "the answered write");
+    after.power_off();
+    rig.power_off();
 }
