@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// How often each array is asked.
 const PERIOD: Duration = Duration::from_millis(250);
-/// A server with many callers may drop one unanswered. After so many in a row it is not that.
+/// A server with many callers may drop one unanswered. If it drops this many in a row, the cause is another one.
 const DROPPED_MAX: u32 = 20;
 
 /// Not every array had a pass. mdadm's code, too.

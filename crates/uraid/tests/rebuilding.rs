@@ -257,6 +257,7 @@ fn a_member_that_cannot_be_recovered_whole_is_written_and_not_read() {
     served.wait_for("half: recovery done: ");
     served.wait_for("4.00 KiB unreadable: the new member is written, and not read\n");
     assert!(detail(&scratch).contains("spare rebuilding"), "{}", detail(&scratch));
+    scratch.uraid(["wait", "half"]).expect_refused(&["nothing to wait for: no pass runs"]);
     let part = pattern(46, 4096);
     assert_eq!(served.client().write(0, &part).expect("connected"), 0);
     assert_eq!(served.stop().code, Some(0));

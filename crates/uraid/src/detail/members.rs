@@ -252,7 +252,7 @@ impl Known {
     }
 }
 
-/// Who uses a member; `None` if nobody does, or if that cannot be found out.
+/// Which process uses a member; `None` if none does, or if that cannot be found out.
 fn in_use_now(name: &str, time_max: Option<Duration>) -> Option<InUse> {
     let own = name.to_owned();
     let look = move || holder(&member_name::resolve(&own).ok()?).ok()?;
