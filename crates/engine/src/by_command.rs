@@ -336,8 +336,6 @@ impl<W: World> Commands<W> {
         assert!(slots.and(steward.master().writable()).is_empty(), "the superblocks name them");
         let is_open = steward.master().frozen().is_none();
         if is_open {
-            // Recoveries begin anew.
-            steward.pass_order.set(None);
             self.steward.publish(Change::OpenForWrites).await;
             self.passes.begin();
         }

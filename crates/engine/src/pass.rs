@@ -20,7 +20,7 @@
 
 use crate::permit::UNIT;
 use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, WINDOW};
-use crate::resync::Resync;
+use crate::resync::{Resync, Window};
 use crate::row_io::RowIo;
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
@@ -33,16 +33,6 @@ use uraid_layout::{CopyLayout, Layout, Row};
 
 /// The most windows that one shard has in flight.
 const WINDOWS_AT_ONCE: usize = 16;
-
-/// A window that this shard owns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Window {
-    /// In the sectors that the pass goes over.
-    at: u64,
-    length: Sectors,
-    /// Of copies: the array sector at its start.
-    sector: ArraySector,
-}
 
 /// One shard's part of a pass.
 pub(crate) struct Pass<W: World> {
@@ -138,7 +128,7 @@ impl<W: World> Pass<W> {
                 // A write of these rows may have been refused half done while this window waited for its lock.
                 return Err(ErrorKind::Frozen.into());
             }
-            let met = self.resync.resync_window(order, window.at, window.sector, window.length).await?;
+            let met = self.resync.resync_window(order, window).await?;
             self.end_window(window.at, met);
         }
     }
@@ -240,8 +230,9 @@ impl<W: World> Pass<W> {
         let mut at = at;
         while at < total {
             let Some(sector) = layout.sector_of_copy(slot, MemberSector(at)) else {
-                // The chunks after the last one of the array.
-                at += 1;
+                // A chunk after the last one of the array.
+                let chunk = self.shared.layout.chunk().0.max(1);
+                at = (at / chunk + 1) * chunk;
                 continue;
             };
             let unit = sector.0 / UNIT;

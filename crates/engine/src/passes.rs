@@ -100,7 +100,10 @@ impl<W: World> Passes<W> {
     }
 
     /// Runs what is due until the array stops or freezes. The caller holds the transition, and has just opened the gate.
+    /// What a recovery has passed over before a freeze counts no more: it begins anew.
     pub(crate) fn begin(self: &Rc<Self>) {
+        let order = self.steward.pass_order.get();
+        self.steward.pass_order.set(order.filter(|order| order.kind == PassKind::Resync));
         if !self.steward.shared.is_redundant() || self.is_driven.replace(true) {
             return;
         }
@@ -134,44 +137,48 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// What an open array needs. One that is only read has no pass.
+    /// What an open array does next.
     fn due(&self) -> Option<Next> {
+        if self.steward.is_stopping.get() { None } else { self.needed() }
+    }
+
+    /// What the array needs, now or when it takes writes again. One that is only read has no pass.
+    fn needed(&self) -> Option<Next> {
         let master = self.steward.master();
-        if self.steward.shared.config.read_only || self.steward.is_stopping.get() {
-            return None;
+        if self.steward.shared.config.read_only {
+            None
+        } else if master.wanted_spare().is_some() {
+            Some(Next::TakeSpare)
+        } else if master.needs_resync() {
+            Some(Next::Pass(PassKind::Resync))
+        } else {
+            (!self.to_recover().is_empty()).then_some(Next::Pass(PassKind::Recovery))
         }
-        if master.wanted_spare().is_some() {
-            return Some(Next::TakeSpare);
-        }
-        if master.needs_resync() {
-            return Some(Next::Pass(PassKind::Resync));
-        }
-        let is_wanted = !master.recovering().0.minus(self.given_up.get()).is_empty();
-        is_wanted.then_some(Next::Pass(PassKind::Recovery))
+    }
+
+    /// The slots whose member is to be recovered.
+    fn to_recover(&self) -> SlotSet {
+        self.steward.master().recovering().minus(self.given_up.get())
     }
 
     /// How far the pass has come, if one runs, is due or was stopped.
     pub(crate) fn progress(&self) -> Option<Progress> {
-        let master = self.steward.master();
-        let progress = self.progress.get();
-        if self.steward.shared.config.read_only {
-            return None;
-        }
-        if let Some(recorded) = master.resync_from().filter(|_| master.needs_resync()) {
-            let is_of_it = progress.kind == PassKind::Resync;
-            let begun = Progress { total: progress::total(&self.steward.shared.layout), ..Progress::default() };
-            let progress = if is_of_it { progress } else { begun };
-            return Some(Progress { done: progress.done.max(recorded), ..progress });
-        }
-        let wanted = master.recovering().0.minus(self.given_up.get());
-        if wanted.is_empty() && master.wanted_spare().is_none() {
-            return None;
-        }
-        let total = progress::total_of(&self.steward.shared.layout, PassKind::Recovery);
-        let done = if wanted.is_empty() { Sectors::ZERO } else { master.recovered_below(wanted).min(total) };
-        let begun = Progress { kind: PassKind::Recovery, done, total, ..Progress::default() };
-        let is_of_it = self.steward.pass_order.get().is_some_and(|order| order.kind == PassKind::Recovery);
-        Some(if is_of_it { progress } else { begun })
+        let kind = match self.needed()? {
+            Next::Pass(kind) => kind,
+            Next::TakeSpare if self.steward.master().needs_resync() => PassKind::Resync,
+            Next::TakeSpare | Next::End => PassKind::Recovery,
+        };
+        let begun = match self.steward.pass_order.get() {
+            Some(order) if order.kind == kind => self.progress.get(),
+            Some(_) | None => {
+                Progress { kind, total: progress::total_of(&self.steward.shared.layout, kind), ..Progress::default() }
+            }
+        };
+        let to_recover = self.to_recover();
+        // A spare that has no slot yet holds nothing.
+        let is_spare = kind == PassKind::Recovery && to_recover.is_empty();
+        let recorded = if is_spare { Sectors::ZERO } else { self.recorded(kind, to_recover).min(begun.total) };
+        Some(Progress { done: begun.done.max(recorded), ..begun })
     }
 
     /// Waits until no pass runs, calling `show` now and then. Returns how far the last one came, if there was one.
@@ -194,18 +201,16 @@ impl<W: World> Passes<W> {
     /// `None`: a pass runs, or will when the gate opens.
     fn outcome(&self) -> Option<Result<Progress, PassError>> {
         let master = self.steward.master();
-        let is_due = master.needs_resync()
-            || master.wanted_spare().is_some()
-            || !master.recovering().0.minus(self.given_up.get()).is_empty();
+        let is_due = self.needed().is_some();
         // The end of a pass that no superblock shows is none: after a crash it would be due again.
         let is_shown = master.shows(master.version());
-        let is_read_only = self.steward.shared.config.read_only;
         match master.frozen_error() {
             _ if self.is_running.get() => None,
+            _ if self.steward.shared.config.read_only => Some(Ok(self.progress.get())),
             // A spare may take the slot once the failure is recorded.
-            None if master.gate() == Gate::Open && !master.is_recorded() && !is_read_only => None,
-            Some(error) if (is_due || !is_shown) && !is_read_only => Some(Err(PassError::Frozen(error))),
-            _ if !is_due || is_read_only => Some(Ok(self.progress.get())),
+            None if master.gate() == Gate::Open && !master.is_recorded() => None,
+            Some(error) if is_due || !is_shown => Some(Err(PassError::Frozen(error))),
+            _ if !is_due => Some(Ok(self.progress.get())),
             _ if master.gate() == Gate::Stopped => Some(Err(PassError::Stopped)),
             _ => None,
         }
@@ -276,30 +281,23 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// What every shard is to do: the order that was interrupted, if it is of the same members, or a new one.
+    /// What every shard is to do, and where that begins.
     fn order(&self, kind: PassKind) -> PassOrder {
-        let steward = &self.steward;
-        let (recovering, recovered) = steward.master().recovering();
-        let wanted = recovering.minus(self.given_up.get());
-        let layout = &steward.shared.layout;
+        let (layout, to_recover) = (&self.steward.shared.layout, self.to_recover());
         let (recovering, written_below) = match (kind, layout) {
             // What these members hold is kept right. What they lack is recovered afterwards.
-            (PassKind::Resync, _) => (recovering, if recovering.is_empty() { Sectors::ZERO } else { recovered }),
-            (PassKind::Recovery, Layout::Parity(_)) => (wanted, Sectors(u64::MAX)),
-            (PassKind::Recovery, Layout::Copies(_)) => (wanted.iter().take(1).collect(), Sectors(u64::MAX)),
+            (PassKind::Resync, _) => {
+                let master = self.steward.master();
+                (master.recovering(), master.most_recovered())
+            }
+            (PassKind::Recovery, Layout::Parity(_)) => (to_recover, Sectors(u64::MAX)),
+            (PassKind::Recovery, Layout::Copies(_)) => (to_recover.iter().take(1).collect(), Sectors(u64::MAX)),
         };
-        let from = match kind {
-            PassKind::Resync => Sectors::ZERO,
-            PassKind::Recovery => steward.master().recovered_below(recovering),
-        };
-        self.number.set(self.number.get() + 1);
         let total = progress::total_of(layout, kind);
-        let done = match kind {
-            PassKind::Resync => steward.master().resync_from().expect("a resync is needed"),
-            PassKind::Recovery => from.min(total),
-        };
-        self.progress.set(Progress { kind, done, total, ..Progress::default() });
-        PassOrder { number: self.number.get(), kind, recovering, from: from.min(total), written_below }
+        let from = self.recorded(kind, recovering).min(total);
+        self.progress.set(Progress { kind, done: from, total, ..Progress::default() });
+        self.number.set(self.number.get() + 1);
+        PassOrder { number: self.number.get(), kind, recovering, from, written_below }
     }
 
     /// Whether what was passed over still counts: it does not if a freeze has ended since.
@@ -309,8 +307,7 @@ impl<W: World> Passes<W> {
 
     /// Whether all members that it would recover have failed.
     fn is_needless(&self, order: &PassOrder) -> bool {
-        let (recovering, _) = self.steward.master().recovering();
-        order.kind == PassKind::Recovery && order.recovering.and(recovering).is_empty()
+        order.kind == PassKind::Recovery && order.recovering.and(self.steward.master().recovering()).is_empty()
     }
 
     /// Flushes the members, unless a stop has begun: that waits for what is under way, and flushes them itself.
@@ -350,19 +347,20 @@ impl<W: World> Passes<W> {
             }
             let below = self.note(order, steward.pass_reports().await);
             let total = self.progress.get().total;
-            let is_far = below.0 >= self.recorded(order).min(total).0 + total.0.div_ceil(CHECKPOINTS);
+            let recorded = self.recorded(order.kind, order.recovering).min(total);
+            let is_far = below.0 >= recorded.0 + total.0.div_ceil(CHECKPOINTS);
             if is_far && self.may_record(order) && self.flush().await {
                 self.record_checkpoint(order, below).await;
             }
         }
     }
 
-    /// How far the pass has come by the superblocks.
-    fn recorded(&self, order: &PassOrder) -> Sectors {
+    /// How far a pass has come by the superblocks; a recovery, of the members in these slots.
+    fn recorded(&self, kind: PassKind, recovering: SlotSet) -> Sectors {
         let master = self.steward.master();
-        match order.kind {
-            PassKind::Resync => master.resync_from().expect("the resync runs"),
-            PassKind::Recovery => master.recovered_below(order.recovering),
+        match kind {
+            PassKind::Resync => master.resync_from().expect("a resync is needed"),
+            PassKind::Recovery => master.recovered_below(recovering),
         }
     }
 
@@ -400,7 +398,7 @@ impl<W: World> Passes<W> {
     /// The caller holds the transition.
     async fn end_recovery(&self, order: &PassOrder) {
         let steward = &self.steward;
-        let slots = order.recovering.and(steward.master().recovering().0);
+        let slots = order.recovering.and(steward.master().recovering());
         if slots.is_empty() {
             mark::hit(Mark::RecoveryNeedless);
             return;
@@ -417,7 +415,7 @@ impl<W: World> Passes<W> {
         let version = steward.master().version();
         let is_recorded = self.recorder.record_up_to(version).await.is_ok();
         // It may have failed meanwhile.
-        let slots = slots.and(steward.master().recovering().0);
+        let slots = slots.and(steward.master().recovering());
         if is_recorded && !slots.is_empty() {
             steward.publish(Change::EndRecovery(slots)).await;
         }

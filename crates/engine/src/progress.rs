@@ -27,7 +27,7 @@ pub(crate) struct PassOrder {
     pub(crate) kind: PassKind,
     /// The slots whose member does not hold everything yet. On mirrors, a recovery is of one slot.
     pub(crate) recovering: SlotSet,
-    /// Where a recovery begins, in sectors of the member.
+    /// How far the pass had come by the superblocks. A recovery begins there; in a resync, each shard knows more.
     pub(crate) from: Sectors,
     /// What these members hold below this is kept right: what they lack above is for a later recovery.
     pub(crate) written_below: Sectors,

@@ -27,6 +27,24 @@ struct Found {
     bytes: Option<Lease>,
 }
 
+/// A stretch that a pass locks and works on at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Window {
+    /// In the sectors that the pass goes over.
+    pub(crate) at: u64,
+    /// Of copies: the array sector at its start.
+    pub(crate) sector: ArraySector,
+    pub(crate) length: Sectors,
+}
+
+impl Window {
+    /// `length` sectors from `start` of the window.
+    fn part(&self, start: u64, length: u64) -> Window {
+        assert!(length > 0 && start + length <= self.length.0, "a part is inside");
+        Window { at: self.at + start, sector: self.sector + Sectors(start), length: Sectors(length) }
+    }
+}
+
 /// A part of a row: the stretch of `length` sectors from `start` of a window at `at`.
 struct RowStretch {
     at: MemberSector,
@@ -48,62 +66,43 @@ impl<W: World> Resync<W> {
     }
 
     /// Passes over one window, which the caller has locked. If something in it cannot be read, the window is repeated in
-    /// small pieces, so that one bad sector affects only its own row of sectors. `at` is in the sectors that the pass
-    /// goes over; of copies, the window begins at `sector` of the array.
-    pub(crate) async fn resync_window(
-        &self,
-        order: &PassOrder,
-        at: u64,
-        sector: ArraySector,
-        length: Sectors,
-    ) -> Result<PassCounts, IoError> {
-        assert!(!length.is_zero() && length.0 <= WINDOW, "a window fits one piece of the arena");
-        let piece = async |start: u64, length| {
-            self.resync_piece(order, MemberSector(start), sector + Sectors(start - at), length).await
-        };
-        if let Some(window) = piece(at, length).await? {
-            return Ok(window);
+    /// small pieces, so that one bad sector affects only its own row of sectors.
+    pub(crate) async fn resync_window(&self, order: &PassOrder, window: Window) -> Result<PassCounts, IoError> {
+        let length = window.length.0;
+        assert!(length > 0 && length <= WINDOW, "a window fits one piece of the arena");
+        if let Some(counts) = self.resync_piece(order, window).await? {
+            return Ok(counts);
         }
-        assert!(length.0 > 1, "a single sector is always settled");
+        assert!(length > 1, "a single sector is always settled");
         mark::hit(Mark::ResyncTakenApart);
         let mut sum = PassCounts::default();
-        for start in (at..at + length.0).step_by(SMALL_PIECE as usize) {
-            let small = Sectors(SMALL_PIECE.min(at + length.0 - start));
-            if let Some(window) = piece(start, small).await? {
-                sum.add(window);
+        for start in (0..length).step_by(SMALL_PIECE as usize) {
+            let small = window.part(start, SMALL_PIECE.min(length - start));
+            if let Some(counts) = self.resync_piece(order, small).await? {
+                sum.add(counts);
                 continue;
             }
-            for single in start..start + small.0 {
-                let window = piece(single, Sectors(1)).await?;
-                sum.add(window.expect("a single sector is always settled"));
+            for start in 0..small.length.0 {
+                let counts = self.resync_piece(order, small.part(start, 1)).await?;
+                sum.add(counts.expect("a single sector is always settled"));
             }
         }
         Ok(sum)
     }
 
     /// `None`: something could not be read, and the piece is more than one sector.
-    async fn resync_piece(
-        &self,
-        order: &PassOrder,
-        at: MemberSector,
-        sector: ArraySector,
-        length: Sectors,
-    ) -> Result<Option<PassCounts>, IoError> {
+    async fn resync_piece(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
         match (&self.rows, order.kind) {
-            (Some(rows), _) => self.resync_rows(order, rows, at, length).await,
-            (None, PassKind::Resync) => self.resync_copies(order, sector, length).await,
-            (None, PassKind::Recovery) => self.recover_copy(order, at, sector, length).await,
+            (Some(rows), _) => self.resync_rows(order, rows, piece).await,
+            (None, PassKind::Resync) => self.resync_copies(order, piece).await,
+            (None, PassKind::Recovery) => self.recover_copy(order, piece).await,
         }
     }
 
     /// Gives a member that does not hold its copy the first one that can be read.
-    async fn recover_copy(
-        &self,
-        order: &PassOrder,
-        at: MemberSector,
-        sector: ArraySector,
-        length: Sectors,
-    ) -> Result<Option<PassCounts>, IoError> {
+    async fn recover_copy(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
+        let Window { at, sector, length } = piece;
+        let at = MemberSector(at);
         let to = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
         let (readable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
         if !writable.contains(to) {
@@ -123,12 +122,8 @@ impl<W: World> Resync<W> {
     }
 
     /// Copies the canonical copy over those that differ, and over those that are not read and have been recovered.
-    async fn resync_copies(
-        &self,
-        order: &PassOrder,
-        at: ArraySector,
-        length: Sectors,
-    ) -> Result<Option<PassCounts>, IoError> {
+    async fn resync_copies(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
+        let Window { sector: at, length, .. } = piece;
         let (usable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
         let copies = self.shared.layout.copies(at);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
@@ -168,9 +163,9 @@ impl<W: World> Resync<W> {
         &self,
         order: &PassOrder,
         rows: &RowIo<W>,
-        at: MemberSector,
-        length: Sectors,
+        piece: Window,
     ) -> Result<Option<PassCounts>, IoError> {
+        let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.view().readable();
         let present = (0..self.shared.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
         let found = self.read_window(present.map(|slot| (slot, at)), length).await?;

@@ -127,8 +127,7 @@ impl<W: World> Steward<W> {
         let Some((slots, below)) = recovered else { return };
         let ahead = if sabotage::is(Sabotage::RecoveredAhead) { Sectors(8) } else { Sectors::ZERO };
         let below = below + ahead;
-        let is_more =
-            !slots.and(self.master().recovering().0).is_empty() && self.master().recovered_below(slots) < below;
+        let is_more = !slots.and(self.master().recovering()).is_empty() && self.master().recovered_below(slots) < below;
         if is_more {
             self.apply(Change::CheckpointRecovery(slots, below));
         }

@@ -41,23 +41,28 @@ impl Master {
         self.version += 1;
     }
 
-    /// The slots whose member is recovering, and the most that one of these holds.
-    pub(crate) fn recovering(&self) -> (SlotSet, Sectors) {
-        let states = self.members.iter().filter_map(|member| match member {
+    /// Each slot whose member is recovering, with how far.
+    fn recoveries(&self) -> impl Iterator<Item = (Slot, Sectors)> {
+        self.members.iter().filter_map(|member| match member {
             MemberState::Recovering { slot, below } => Some((*slot, *below)),
             MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => None,
-        });
-        states.fold((SlotSet::EMPTY, Sectors::ZERO), |(slots, most), (slot, below)| (slots.with(slot), most.max(below)))
+        })
     }
 
-    /// What the members that are recovering in these slots all hold.
+    /// The slots whose member is recovering.
+    pub(crate) fn recovering(&self) -> SlotSet {
+        self.recoveries().map(|(slot, _)| slot).collect()
+    }
+
+    /// The most that a member in recovery holds.
+    pub(crate) fn most_recovered(&self) -> Sectors {
+        self.recoveries().map(|(_, below)| below).max().unwrap_or(Sectors::ZERO)
+    }
+
+    /// What the members that are recovering in these slots all hold. Without any, there is no limit to it.
     pub(crate) fn recovered_below(&self, slots: SlotSet) -> Sectors {
-        let of_slots = self.members.iter().filter_map(|member| match member {
-            MemberState::Recovering { slot, below } if slots.contains(*slot) => Some(*below),
-            MemberState::Recovering { .. } | MemberState::Active(_) | MemberState::Spare => None,
-            MemberState::Faulty { .. } => None,
-        });
-        of_slots.min().unwrap_or(Sectors(u64::MAX))
+        let of_slots = self.recoveries().filter(|(slot, _)| slots.contains(*slot));
+        of_slots.map(|(_, below)| below).min().unwrap_or(Sectors(u64::MAX))
     }
 
     /// A spare, and the slot that it can take: the lowest that has no member. Nothing while a failure waits for its

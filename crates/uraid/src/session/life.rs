@@ -23,7 +23,6 @@ use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::local::{Either, join_all, race};
 use uraid_block::{SlotSet, sizes};
-use uraid_engine::view::Gate;
 use uraid_engine::{MemberState, PassError, PassKind, Status};
 use uraid_export_nbd::{Export, Server};
 use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
@@ -174,9 +173,7 @@ impl Session {
             }
         }
         run.is_started.set(true);
-        let status = self.array(index).status();
-        let has_recovery = status.gate == Gate::Open && !recovering(&status).is_empty();
-        if status.pass.is_some() || has_recovery {
+        if self.array(index).status().pass.is_some() {
             self.station.shard.spawn(show_passes(self.array(index), name.clone()));
         }
         Ok(())
