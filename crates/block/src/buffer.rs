@@ -328,11 +328,20 @@ impl Arena {
     #[inline]
     pub fn take_contiguous(&self, bytes: usize) -> Result<Lease, ArenaFull> {
         assert!(bytes > 0 && bytes <= LARGE_BLOCK_BYTES);
+        let small = self.take_small(bytes);
+        let large = || self.inner().pop(1).map(|block| self.lease(block, bytes));
+        small.or_else(large).ok_or(ArenaFull { bytes })
+    }
+
+    /// Leases `bytes` bytes of undefined content in one small block. `None` if they do not fit into one, or none is free.
+    /// Panics on zero bytes.
+    #[inline]
+    pub fn take_small(&self, bytes: usize) -> Option<Lease> {
+        assert!(bytes > 0);
         let inner = self.inner();
         inner.take_returned();
-        let small = if bytes <= SMALL_BLOCK_BYTES { inner.pop(0) } else { None };
-        let block = small.or_else(|| inner.pop(1)).ok_or(ArenaFull { bytes })?;
-        Ok(self.lease(block, bytes))
+        let block = if bytes <= SMALL_BLOCK_BYTES { inner.pop(0) } else { None };
+        block.map(|block| self.lease(block, bytes))
     }
 
     #[inline]

@@ -6,6 +6,7 @@
 //! every failed read.
 
 mod one_lost;
+mod room;
 mod update;
 
 use crate::buffers;

@@ -97,6 +97,18 @@ fn pieces_outlive_their_arena_on_any_thread() {
     }
 }
 
+#[test]
+fn one_that_takes_small_blocks_leaves_the_large_ones() {
+    let arena = Arena::new(2, 1);
+    let held = [arena.take_small(1), arena.take_small(SMALL_BLOCK_BYTES)].map(|block| block.expect("room"));
+    assert!(arena.take_small(1).is_none(), "only a large one is free");
+    assert!(arena.take_small(SMALL_BLOCK_BYTES + 1).is_none());
+    let large = arena.take_contiguous(1).expect("the large one");
+    assert_eq!(arena.blocks_in_use(), 3);
+    drop((held, large));
+    assert_eq!(arena.blocks_in_use(), 0);
+}
+
 /// Pieces of these lengths, each from its own block.
 fn apart(arena: &Arena, lengths: &[usize]) -> ReadPieces {
     let mut pieces = ReadPieces::new();

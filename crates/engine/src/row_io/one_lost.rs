@@ -7,13 +7,14 @@
 //!   raid5, 5 members, D2 lost     read D0, D1, D3 and P │ the client's buffers = D0 ^ D1 ^ D3 ^ P
 //! ```
 
-use super::{RowIo, interval_blocks};
+use super::RowIo;
+use super::room::Room;
 use crate::failure::ReadError;
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
-use crate::{Pool, World, buffers};
+use crate::{World, buffers};
 use smallvec::SmallVec;
-use uraid_block::local::{Permit, join_each};
+use uraid_block::local::join_each;
 use uraid_block::{IoError, Lease, ReadPieces, Sectors, SlotSet};
 use uraid_layout::{Row, RowBlock};
 use uraid_parity::generate_p;
@@ -24,7 +25,7 @@ pub(crate) struct OneLost {
     block: RowBlock,
     /// The other data blocks and P, in no order, each with its scratch.
     others: SmallVec<[(MemberRun, Lease); 4]>,
-    room: Permit,
+    room: Room,
 }
 
 impl<W: World> RowIo<W> {
@@ -39,14 +40,13 @@ impl<W: World> RowIo<W> {
             wanted.remove(q);
         }
         assert!(wanted.contains(block.parity), "P is in the sum");
-        let room = self.blocks_to_read.try_acquire(interval_blocks(&self.layout))?;
-        let arena = self.shared.world.arena(Pool::Row);
+        let room = self.try_room(&self.blocks_to_read, length)?;
         let others = self.shared.with_view(|view| {
             if view.readable().contains(block.slot) || !wanted.is_within(view.readable()) {
                 return None;
             }
             let with_scratch = |slot| {
-                let scratch = arena.take_contiguous(length.len_bytes()).ok()?;
+                let scratch = self.scratch(&room, length)?;
                 Some((MemberRun::by(view, slot, block.at, length), scratch))
             };
             wanted.iter().map(with_scratch).collect::<Option<SmallVec<[_; 4]>>>()

@@ -9,17 +9,18 @@
 //! ```
 //! It needs no list: two reads and two writes, each pair side by side in the write's own future.
 
-use super::{FailedPart, RowIo, interval_blocks};
+use super::room::Room;
+use super::{FailedPart, RowIo};
 use crate::failure::{Failure, ReadError};
 use crate::member_io::MemberRun;
 use crate::recorded::Recorded;
 use crate::row_parity::modify_p;
 use crate::row_plan::{Interval, RowPlan, Segment, blocks_of, choose};
 use crate::sabotage::{self, Sabotage};
-use crate::{Pool, World, buffers};
+use crate::{World, buffers};
 use smallvec::smallvec;
 use std::pin::pin;
-use uraid_block::local::{Permit, join_pair};
+use uraid_block::local::join_pair;
 use uraid_block::{Fua, Lease, Sectors, SlotSet, WritePieces};
 use uraid_layout::{ParityLayout, Row, RowBlock};
 
@@ -33,7 +34,7 @@ pub(crate) struct Update {
     parity: MemberRun,
     old_data: Lease,
     old_parity: Lease,
-    room: Permit,
+    room: Room,
 }
 
 /// Whether a write into one chunk of a healthy row reads and writes that chunk and P alone.
@@ -63,10 +64,9 @@ impl<W: World> RowIo<W> {
             let run = |slot| MemberRun::by(view, slot, block.at, length);
             (view.readable() == self.all).then(|| (Recorded::by(view), run(block.slot), run(block.parity)))
         })?;
-        let room = self.blocks.try_acquire(interval_blocks(&self.layout))?;
-        let arena = self.shared.world.arena(Pool::Row);
-        let old_data = arena.take_contiguous(length.len_bytes()).ok()?;
-        let old_parity = arena.take_contiguous(length.len_bytes()).ok()?;
+        let room = self.try_room(&self.blocks, length)?;
+        let old_data = self.scratch(&room, length)?;
+        let old_parity = self.scratch(&room, length)?;
         Some(Update { row, block, recorded, data, parity, old_data, old_parity, room })
     }
 
@@ -102,7 +102,7 @@ impl<W: World> RowIo<W> {
                 let parity = pin!(self.shared.write_run(&update.parity, parity, fua));
                 join_pair(data, parity).await
             };
-            // Give back the permit: other rows need not wait for the record of this one.
+            // Give back the room: other rows need not wait for the record of this one.
             drop(update.room);
             match (update.recorded, data, parity) {
                 (Some(recorded), Ok(()), Ok(())) => Ok(recorded),
@@ -122,10 +122,14 @@ impl<W: World> RowIo<W> {
         block: RowBlock,
         from: WritePieces,
         fua: Fua,
-        room: Permit,
+        room: Room,
         failed: Vec<ReadError>,
     ) -> Result<Recorded, Vec<FailedPart>> {
         assert!(!failed.is_empty(), "a read failed");
+        let room = match room {
+            Room::Small => self.room_for_interval().await,
+            Room::Interval(room) => room,
+        };
         let map = self.layout.row(row);
         assert_eq!(map.data[block.data], block.slot, "the block is of its row");
         let (start, length) = (block.start, from.length());
