@@ -16,6 +16,7 @@ mod source;
 mod stage;
 mod tidy;
 mod vm;
+mod walks;
 
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ const HELP: &str = "\
 cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commit must pass
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
-cargo xtask tidy        lengths, heads, leftovers, links, citations
+cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code
 cargo xtask figures [--at COMMIT] [--build] [--json]
                         asserts per function, import circles, longest function and file, by crate; with --build also a
                         default build of a cold clone
