@@ -1,4 +1,4 @@
-//! Which parts of an array read as zeroes, as far as the members know it without reading.
+//! Which parts of an array read as zeroes, by what its members can tell without reading.
 //! Owns: the walk over pieces, and the skip over stretches where no member stores anything. Not here: what a member
 //! knows (`host`). Invariant: a stretch is called zero only if it reads as zero on every copy that a read may take.
 //!
@@ -14,7 +14,7 @@ use uraid_block::{
 };
 use uraid_layout::{CopyChoice, Layout};
 
-/// The most pieces that one query looks at; the answer then covers these.
+/// The most pieces that one query checks. The answer covers only these.
 const PIECES_MAX: usize = 256;
 /// The first skip tries this many stripes, the next one twice as many, and so on.
 const SKIP_STRIPES: u64 = 16;
@@ -45,7 +45,8 @@ impl<W: World> Shared<W> {
         Ok(known)
     }
 
-    /// The allocation of the first piece of `range`, as far as the piece and its member's answer go.
+    /// The allocation of the start of `range`: of at most its first piece, and of no more than the member's answer
+    /// covers.
     async fn first_piece(&self, range: ArrayRange) -> Result<Allocation, IoError> {
         let layout = &self.layout;
         let view = self.view();
@@ -61,7 +62,7 @@ impl<W: World> Shared<W> {
         Ok(self.ask_member(run.slot, on_member).await)
     }
 
-    /// A member that cannot tell counts as data. If it failed, the read that follows reports that.
+    /// If a member cannot tell, its range counts as data. If the member failed, the read that follows reports that.
     async fn ask_member(&self, slot: Slot, range: Range) -> Allocation {
         let unknown = Allocation { length: range.length, is_zero: false };
         let known = self.member(slot).allocation(range).await.unwrap_or(unknown);
@@ -95,7 +96,8 @@ impl<W: World> Shared<W> {
         }
         let is_whole = view.readable().count() == usize::from(self.layout.slots());
         if matches!(view.gate, Gate::Frozen(_)) && self.layout.level().is_parity() && !is_whole {
-            // A refused write may be on a lost member only, and the row's owner knows which rows are half written.
+            // A refused write may have reached only a lost member. Only the owner of a row knows whether it is half
+            // written.
             return Ok(false);
         }
         for (slot, at, length) in self.member_stretches(view, range) {

@@ -7,9 +7,9 @@
 //! ```text
 //!   a read that continues an earlier one    the same copy as that one: a stream stays on its member
 //!   any other                               the copy whose member has the fewest reads of this shard in flight;
-//!                                           of equals the next in turn
+//!                                           of equal ones, the next in turn
 //!   members marked write-mostly             only if no other copy is usable
-//!   members that are slow (`late`)          the same, and after those
+//!   members that are slow (`late`)          only if none of those above is usable
 //! ```
 
 use crate::stream_ends::StreamEnds;
@@ -25,7 +25,7 @@ pub(crate) struct Balance {
     members: Vec<Load>,
     turn: Cell<u16>,
     write_mostly: SlotSet,
-    /// How many of `members` are slow. Reads of a healthy array look at this number alone.
+    /// How many of `members` are slow. Reads of a healthy array check only this number.
     slow: Cell<u16>,
 }
 
@@ -156,8 +156,8 @@ impl Balance {
         usable.contains(slot) && !self.write_mostly.contains(slot) && !self.members[slot.index()].is_slow.get()
     }
 
-    /// Smaller is better. Write-mostly members come after all others, slow ones after these, unusable ones last. One
-    /// number, because comparing four fields in turn costs a read 20 ns.
+    /// Smaller is better. Write-mostly members come after all others, slow ones after these, unusable ones last. The
+    /// result is one number, because comparing four fields in turn costs a read 20 ns.
     #[inline]
     fn load_of(&self, slot: Slot, usable: &SlotSet) -> u64 {
         let load = &self.members[slot.index()];
@@ -168,7 +168,7 @@ impl Balance {
     }
 }
 
-/// The copy with the least load; of equals the first from `turn` on, wrapping.
+/// The copy with the least load. Of equal copies, the first from `turn` on, wrapping around.
 #[inline]
 fn least_loaded(count: u16, turn: u16, load: impl Fn(u16) -> u64) -> u16 {
     assert!(count > 0, "each sector has a copy");
@@ -247,7 +247,8 @@ mod tests {
                 moved += u32::from(std::mem::replace(&mut at[stream as usize], copy) != copy);
             }
         }
-        // Streams that share a slot of the table overwrite one another: this moves a few of 1,960 steps.
+        // Streams that share a slot of the table overwrite one another, so a few of the 1,960 reads move to the other
+        // copy.
         assert!(moved < 1_960 / 5, "{moved}");
     }
 

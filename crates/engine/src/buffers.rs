@@ -1,7 +1,8 @@
-//! Buffers of a shard's pools for requests that must have some.
+//! Buffers from a shard's pools, for requests that cannot go on without them.
 //! Owns: waiting for a pool that is empty, and how long. Not here: the pools (`World::arena`), their memory
 //! (`uraid_block::buffer`).
-//! Invariant: a request always gets its buffers in the end: a device that does not answer may keep those of the pool.
+//! Invariant: a request always gets its buffers in the end, even if a device that does not answer keeps those of the
+//! pool.
 
 use crate::world::{Pool, World};
 use std::time::Duration;
@@ -14,7 +15,8 @@ const RETRY_MAX: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 const _: () = assert!(RETRY_FIRST.as_nanos() <= RETRY_MAX.as_nanos() && RETRY_MAX.as_nanos() < WAIT_MAX.as_nanos());
 
-/// Buffers for scratch or a retry. A request holds its own buffers already, so it waits for those that others give back.
+/// Buffers for scratch or a retry. The request keeps the buffers that it holds already, and waits until other requests
+/// return theirs.
 pub(crate) async fn take<W: World>(world: &W, pool: Pool, length: Sectors) -> ReadPieces {
     let pieces = match world.arena(pool).take(length.len_bytes()) {
         Ok(pieces) => pieces,
@@ -24,7 +26,8 @@ pub(crate) async fn take<W: World>(world: &W, pool: Pool, length: Sectors) -> Re
     pieces
 }
 
-/// Scratch in one piece. The caller's permit guarantees room, at the latest when a device returns its buffers.
+/// Scratch in one piece. The caller's permit guarantees that there is room, or that there is when a device returns its
+/// buffers.
 pub(crate) async fn take_contiguous<W: World>(world: &W, pool: Pool, length: Sectors) -> Lease {
     match world.arena(pool).take_contiguous(length.len_bytes()) {
         Ok(lease) => lease,

@@ -1,7 +1,8 @@
 //! Members failed by command, in an open array and in one that froze.
-//! Owns: [`FailError`], `fail`, [`Commands`], which a stop waits for. Not here: what a failure changes (`failing`, `steward`), superblocks (`record`).
-//! Invariant: what readers saw while the array was frozen is what they see afterwards, and what a start after a crash
-//! at any step gives.
+//! Owns: [`FailError`], `fail`, [`Commands`], for whose end a stop waits. Not here: what a failure changes (`failing`,
+//! `steward`), superblocks (`record`).
+//! Invariant: `fail` does not change what readers see. They see the same data while the array is frozen, afterwards,
+//! and after a crash at any step and a new start.
 //!
 //! An array froze because members are full. Each write that it refused may be on some members and not on others. `fail`
 //! takes the full members out, and the array takes writes again:
@@ -40,10 +41,10 @@ use uraid_block::local::{Either, Notify, oneshot, race};
 use uraid_block::{ErrorKind, IoError, Slot, SlotSet};
 
 /// How long `fail` keeps readers out of a frozen array while older requests wait for members. A member that does not
-/// answer is failed after its timeout, 30 s as a rule: readers of the others need not wait for that.
+/// answer is failed after its timeout, which is usually 30 s. Readers of the other members need not wait for that.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// The time limit for a member to read or write a piece of a torn part: what a disk may take for a request.
+/// The time limit for a member to read or write a piece of a torn part: as long as a disk may take for one request.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const _: () = assert!(DRAIN_MAX.as_secs() < ANSWER_MAX.as_secs(), "readers wait for less than one slow request");
 
@@ -63,7 +64,7 @@ pub enum FailError {
         left: usize,
         /// Members that work now.
         working: usize,
-        /// How many must.
+        /// How many must work.
         needed: usize,
     },
     /// The array is read-only.
@@ -80,7 +81,7 @@ pub enum FailError {
     StaysFrozen(#[source] StaysFrozen),
 }
 
-/// Why a frozen array does not take writes again without the members that were named.
+/// Why a frozen array would not take writes again after the named members are failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StaysFrozen {
     /// It froze during its start.
@@ -106,7 +107,7 @@ pub enum StaysFrozen {
         /// The error.
         error: IoError,
     },
-    /// A member whose copy of a refused write readers see cannot be read.
+    /// Readers see this member's copy of a refused write, and that copy cannot be read.
     #[error("{slot} cannot be read where a write was left half done; stop it and start it again ({error})")]
     CannotRead {
         /// Its slot.
@@ -201,14 +202,15 @@ impl<W: World> Commands<W> {
         })
     }
 
-    /// Waits until no command is under way, and refuses new ones: a stop calls this, and writes no superblock
-    /// afterwards that could record a member as failed.
+    /// Refuses new commands and waits until none is under way. A stop calls this, and afterwards it writes no
+    /// superblock that could record a member as failed.
     pub(crate) async fn end(&self) {
         self.under_way.end().await;
     }
 
-    /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the others
-    /// record it. An array that froze because these members are full then takes writes again.
+    /// Fails members by command: all of them or none. It works also while a stop waits for these members. Returns when
+    /// the superblocks of the other members record the failure. If the array froze because these members are full, it
+    /// then takes writes again.
     pub(crate) async fn fail(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
         match self.steward.shared.view().gate {
             Gate::ReadOnly => return Err(FailError::ReadOnly),
@@ -221,14 +223,14 @@ impl<W: World> Commands<W> {
         self.check_fail(slots)?;
         mark::hit(Mark::FailedByHand);
         match self.recorder.fail_members(&by_command(slots)).await {
-            // A spare may have their slots by now.
+            // Spares may have taken the slots of these members by now.
             FailureOutcome::Recorded => Ok(()),
             FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
         }
     }
 
-    /// Whether a stop has closed the gate of an array that was open: its copies agree. The stop may wait for a member
-    /// that does not answer, and goes on once that is failed.
+    /// Whether a stop has closed the gate of an array that was open, so that its copies agree. The stop may wait for a
+    /// member that does not answer, and continues once that member is failed.
     fn is_closed_to_stop(&self) -> bool {
         let steward = &self.steward;
         let master = steward.master();
@@ -280,7 +282,7 @@ impl<W: World> Commands<W> {
         }
     }
 
-    /// Why the array cannot take writes again without these members, as far as that is known before anything is written.
+    /// Why the array could not take writes again without these members, if that is known before anything is written.
     fn stays_frozen(&self, slots: SlotSet) -> Option<StaysFrozen> {
         let master = self.steward.master();
         // A member that stays must not be two events behind: the next start would leave it out.
@@ -296,8 +298,8 @@ impl<W: World> Commands<W> {
         }
     }
 
-    /// Closes the gate and waits until no request is inside. If a request fails a member meanwhile, the array freezes anew
-    /// and reads enter again: then this begins again.
+    /// Closes the gate and waits until no request is inside. If a request fails a member meanwhile, the array freezes
+    /// again and admits reads. Then this function starts over.
     async fn close_and_drain(&self) -> Result<(), FailError> {
         let drained = async {
             loop {
@@ -317,8 +319,8 @@ impl<W: World> Commands<W> {
     }
 
     async fn fail_drained(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
-        // Requests that ended meanwhile may have failed members or lost a flush. So may, at any time, the flush of a
-        // clean-up that was revoked.
+        // Requests that ended meanwhile may have failed members or lost a flush. The flush of a revoked clean-up may do
+        // the same at any time.
         self.check_fail_frozen(slots)?;
         self.make_whole(slots).await.map_err(FailError::StaysFrozen)?;
         self.judge.collection_over().await;
@@ -343,8 +345,9 @@ impl<W: World> Commands<W> {
         if is_open { Ok(()) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }
     }
 
-    /// Makes torn parts whole on the members that stay, and flushes these. It runs as a separate task, which a time
-    /// limit here does not end: a write given up half-way could reach its member after the array takes writes again.
+    /// Makes torn parts whole on the members that stay, and flushes these members. The work runs as a separate task,
+    /// which the time limit here does not end: an abandoned write could reach its member after the array takes writes
+    /// again.
     async fn make_whole(self: &Rc<Self>, leaving: SlotSet) -> Result<(), StaysFrozen> {
         assert_eq!(self.steward.shared.view().gate, Gate::Closed, "readers would see a part that is half whole");
         let (sender, whole) = oneshot();

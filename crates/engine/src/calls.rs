@@ -24,7 +24,7 @@ struct Places {
 }
 
 struct Place {
-    /// How many calls have used this place before: no answer is taken for that of a later call.
+    /// How many calls have used this place before. So a late answer is not taken for the answer to a later call.
     turn: u32,
     state: State,
 }
@@ -91,7 +91,7 @@ impl<W: World> Future for PendingCall<'_, W> {
 impl<W: World> Drop for PendingCall<'_, W> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            // The answer may own what drops in its own way: not while the places are borrowed.
+            // Drop the state only after the borrow of the places: what an answer owns may run other code when dropped.
             let state = self.calls.places.borrow_mut().give_up(id);
             drop(state);
         }
@@ -116,7 +116,7 @@ impl Places {
         &mut place.state
     }
 
-    /// The place of a call that has ended. Returns its last state.
+    /// Frees the place of a call that has ended. Returns its last state.
     fn free(&mut self, id: CallId) -> State {
         let state = std::mem::replace(self.of(id), State::Free);
         let place = &mut self.list[id.place as usize];
@@ -138,7 +138,7 @@ impl Places {
         Poll::Pending
     }
 
-    /// Whom to wake, and the state of a place that is free now.
+    /// Returns the task to wake, if one waits, and the last state of the place, if the place is free now.
     fn answer(&mut self, id: CallId, answer: Answer) -> (Option<Waker>, Option<State>) {
         match std::mem::replace(self.of(id), State::Answered(answer)) {
             State::Waits(waker) => (waker, None),

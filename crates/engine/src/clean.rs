@@ -41,7 +41,7 @@ enum CleanUp {
     Committed,
     /// It waits for older requests or for flushes.
     Revocable,
-    /// A write or a stop arrived: it must end without a change.
+    /// A write or a stop arrived: the clean-up must end without a change.
     Revoked,
 }
 
@@ -94,8 +94,8 @@ impl<W: World> DirtyMark<W> {
         Ok(())
     }
 
-    /// Ends a clean-up that has not begun to write superblocks: they still say dirty, so writes are admitted again.
-    /// Returns whether there was one.
+    /// Revokes a clean-up that has not begun to write superblocks. The superblocks still say dirty, so writes are
+    /// admitted again. Returns whether there was such a clean-up.
     pub(crate) async fn revoke_clean_up(&self) -> bool {
         let steward = &self.steward;
         if self.clean_up.get() != CleanUp::Revocable {
@@ -109,9 +109,10 @@ impl<W: World> DirtyMark<W> {
         true
     }
 
-    /// [`DirtyMark::go_clean`] of an idle array. No request waits for this, so a member that does not answer delays only
-    /// the requests that need it. A write or a stop ends it at once if its superblocks are not begun. A flush in flight
-    /// then continues by itself, because the system reports a lost write only once.
+    /// Marks an idle array clean, as [`DirtyMark::go_clean`] does. No request waits for this, so a member that does not
+    /// answer delays only the requests that need this member. A write or a stop ends it at once if no superblock is
+    /// being written yet. A flush in flight then continues on its own, because the system reports a lost write only
+    /// once.
     async fn try_clean(self: &Rc<Self>) {
         let steward = &self.steward;
         if !steward.master().can_go_clean() {
@@ -128,7 +129,7 @@ impl<W: World> DirtyMark<W> {
             flushed.await.flatten()
         };
         let outcome = race(self.clean_up_revoked(), is_quiet).await;
-        // There was no await since. A write or stop that arrives now waits for the transition.
+        // There is no await after `outcome`. A write or stop that arrives now waits for the transition.
         let before = self.clean_up.replace(CleanUp::Committed);
         if let Either::Right(Some(passed)) = outcome {
             assert_eq!(before, CleanUp::Revocable, "one that was revoked has ended as such");
@@ -158,7 +159,7 @@ impl<W: World> DirtyMark<W> {
         }
     }
 
-    /// Returns what is consistent and flushed: all, unless a pass is under way.
+    /// Returns how far the array is consistent and flushed: all of it, unless a pass is under way.
     async fn flush_before_clean(&self) -> Option<Passed> {
         let passed = self.steward.passed().await;
         if !sabotage::is(Sabotage::SkipCleanFlush) && self.flusher.flush_round().await.is_err() {

@@ -9,20 +9,20 @@ use uraid_block::{IoError, Range, ShardIndex, Slot};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     pub(crate) slot: Slot,
-    /// Its index in the start plan, if it may have lost its slot to another one meanwhile: nothing drains what has met
-    /// the failure.
+    /// The member's index in the start plan, if a drain does not wait for the request that met the failure. Another
+    /// member may have taken the slot meanwhile.
     pub(crate) member: Option<usize>,
     pub(crate) operation: Operation,
     pub(crate) error: IoError,
 }
 
 impl Failure {
-    /// A failure that a request has met, which a drain waits for.
+    /// A failure of a request for which a drain waits.
     pub(crate) fn new(slot: Slot, operation: Operation, error: IoError) -> Failure {
         Failure { slot, member: None, operation, error }
     }
 
-    /// The same, of this member and of no other in its slot.
+    /// The same failure, of this member and of no other in its slot.
     pub(crate) fn of(self, member: usize) -> Failure {
         Failure { member: Some(member), ..self }
     }
@@ -43,7 +43,7 @@ impl ReadError {
     }
 }
 
-/// The kinds of requests that are counted apart.
+/// The kinds of requests that are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestKind {
     /// A read.

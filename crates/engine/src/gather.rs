@@ -53,7 +53,8 @@ impl Pace {
 
 /// The write streams of one shard.
 pub(crate) struct Streams {
-    /// The stream that a write was of. `None` for a write that continues no other: it does not read the clock.
+    /// The stream of each recent write. `None` for a write that continues no other one. Such a write does not read the
+    /// clock.
     ends: StreamEnds<Option<u8>>,
     paces: [Cell<Pace>; STREAMS as usize],
     next: Cell<u8>,
@@ -64,7 +65,8 @@ impl Streams {
         Streams { ends: StreamEnds::new(), paces: std::array::from_fn(|_| Cell::default()), next: Cell::new(0) }
     }
 
-    /// Records a write. Returns the time to the next one of its stream if that is known; it is not for the first two.
+    /// Records a write. Returns the expected time until the next write of its stream, if it is known. It is not known
+    /// for the first two writes.
     pub(crate) fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Duration> {
         assert!(!range.length.is_zero(), "an empty write is no part of a stream");
         let Some(stream) = self.ends.find(range.start) else {
@@ -95,7 +97,8 @@ impl Streams {
     }
 }
 
-/// The row's holder lets writes in that are ready now, and waits for those of a stream that are due.
+/// Called by the row's holder: lets in the writes that are ready now, and waits for the writes of a stream that are
+/// due.
 pub(crate) async fn hold<W: World>(world: &W, visit: &Visit<'_>, stripe: Sectors) {
     if visit.is_done_gathering(stripe) {
         return;

@@ -12,8 +12,9 @@
 //!   still slow, with reads in flight that had no other member, and another one answers again: cut once more
 //! ```
 //!
-//! A read that is cut is read twice, and the slow member still works on it. Members that are all slow, not hung, would
-//! have more and more to do. So a shard cuts at most a tenth of its reads, and more only if a member hangs.
+//! A read that is cut is performed twice, and the slow member still works on it. If all members are slow and none
+//! hangs, cutting reads adds to their load. So a shard cuts at most a tenth of its reads, and more only if a member
+//! hangs.
 //!
 //! A read that the others cannot serve waits for the slow member. Writes always wait for it, because they need it.
 //! A read of a row that is being written waits for that write.
@@ -32,8 +33,8 @@ use uraid_block::local::{Either, race};
 use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
 use uraid_layout::Layout;
 
-/// A disk that is busy or positions its heads ends some read in this time. A disk that recovers a sector may take
-/// longer; another copy is then faster.
+/// A disk that is busy or moves its heads ends at least one read in this time. A disk that recovers a sector may take
+/// longer. Then another copy is faster.
 const LOOK: Duration = Duration::from_millis(250);
 /// A member of a parity array is slow only after this many checks in a row. Reconstructing its data costs a read of
 /// every other member, which would slow down disks that are only busy.
@@ -50,7 +51,7 @@ const CUTS_MAX: u64 = 4096;
 const _: () = assert!(CUTS_FIRST <= CUTS_MAX);
 
 /// A member that has kept a request for this long does not answer. The host checks the age of requests once a second,
-/// and counts from the check before the request.
+/// and measures it from the last check before the request.
 const OLD: Duration = Duration::from_secs(2);
 
 /// The state of one member.
@@ -62,7 +63,7 @@ struct Watched {
     cut_at: Option<u32>,
 }
 
-/// How many reads may be cut: saved up while reads end.
+/// How many reads may be cut. The allowance grows when reads end.
 struct Allowance {
     /// Counted in reads that have ended.
     saved: u64,
@@ -83,7 +84,8 @@ impl Allowance {
         self.saved = (self.saved + ended).min(CUTS_MAX * READS_A_CUT);
     }
 
-    /// Pays for cutting this many reads and returns whether they may be cut: if enough is saved, or the member hangs.
+    /// Whether this many reads may be cut: if the allowance is large enough, or if the member hangs. If so, subtracts
+    /// their cost.
     fn take(&mut self, reads: u32, is_hung: bool) -> bool {
         let cost = u64::from(reads) * self.price;
         let may_cut = cost <= self.saved || is_hung;
@@ -135,7 +137,7 @@ impl<W: World> ReadWatch<W> {
         }
     }
 
-    /// Leaves a member that has ended no read. On a mirror, sending new reads elsewhere costs nothing.
+    /// Moves reads away from a member that has ended none. On a mirror, sending new reads elsewhere costs nothing.
     fn leave(self: &Rc<Self>, slot: Slot, member: &mut Watched, allowance: &mut Allowance) {
         assert!(member.looks > 0, "a member is left because it was stuck");
         let (is_slow, returns) = (self.shared.balance.is_slow(slot), self.members_returned.get());

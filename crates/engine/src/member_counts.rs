@@ -44,7 +44,7 @@ pub struct MemberCounts {
     pub read_elsewhere: Sectors,
     /// `None` before the first request ended.
     pub slowest: Option<Slowest>,
-    /// How long the oldest request in flight is with the member, as far as it knows: see [`Device::unanswered_for`].
+    /// The age of the oldest request in flight, as far as the member knows it: see [`Device::unanswered_for`].
     pub unanswered_for: Duration,
 }
 
@@ -85,13 +85,13 @@ pub(crate) struct CountedMember<W: World> {
     of: [Cells; RequestKind::COUNT],
     read_elsewhere: Cell<u64>,
     slowest: Cell<Option<Slowest>>,
-    /// Of `slowest`, for the comparison that every request makes.
+    /// The time of `slowest` plus 1 ns. Every request compares its own time with it.
     slowest_nanos: Cell<u64>,
-    /// The array has failed it: errors after that are not reported.
+    /// The array has failed the member: errors after that are not reported.
     is_dead: Cell<bool>,
 }
 
-/// When a request was sent. Every future that waits for a member holds one, so what its caller knows is not in it.
+/// When a request was sent. Every future that waits for a member holds one, so it does not store what its caller knows.
 pub(crate) struct Begun(Tick);
 
 impl<W: World> CountedMember<W> {
@@ -111,14 +111,14 @@ impl<W: World> CountedMember<W> {
         MemberCounts { of, read_elsewhere, slowest, unanswered_for: self.member.unanswered_for() }
     }
 
-    /// Counts sectors that it failed to read and the others supplied.
+    /// Counts sectors that this member failed to read and the other members supplied.
     pub(crate) fn note_read_elsewhere(&self, sectors: Sectors) {
         assert!(!sectors.is_zero(), "a read that failed was of some sector");
         self.read_elsewhere.set(self.read_elsewhere.get() + sectors.0);
     }
 
-    /// The member itself, for paths that count by hand: what passes through a wrapper's future is moved twice more, which
-    /// costs a read of 4 KiB 14 ns.
+    /// The member itself, for paths that count on their own. A wrapper's future moves its input and output twice more,
+    /// which costs a read of 4 KiB 14 ns.
     #[inline]
     pub(crate) fn uncounted(&self) -> &W::Member {
         &self.member
@@ -148,7 +148,7 @@ impl<W: World> CountedMember<W> {
         let time = now.since(begun.0);
         if self.slowest.get().is_none_or(|slowest| time > slowest.time) {
             self.slowest.set(Some(Slowest { kind, time, at: now }));
-            // Those that take no longer than this one need no second look.
+            // Requests that take no longer than this one skip this function.
             self.slowest_nanos.set(now.0 - begun.0.0 + 1);
         }
     }
@@ -170,7 +170,8 @@ impl<W: World> CountedMember<W> {
     }
 }
 
-/// Whether an error is the member's fault. It is not if the request did not reach it or it lacks the operation.
+/// Whether an error is the member's fault. It is not if the request did not reach the member, or if the member lacks
+/// the operation.
 fn is_of_member(error: IoError) -> bool {
     match error.kind {
         ErrorKind::Media => error.is_of_device(),

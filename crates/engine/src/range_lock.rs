@@ -1,11 +1,11 @@
-//! Locks on ranges: of two that overlap, the earlier one is held until it is unlocked, then the later one.
+//! Locks on ranges. If two locks overlap, the later one is granted only after the earlier one is unlocked.
 //! Owns: [`RangeLock`], the locks of one shard. Not here: which ranges are locked, and on which shard (`permit`, `row`).
 //! Invariant: a lock is granted when no earlier lock that overlaps it is held or waits. Locks that do not overlap never
 //! wait for one another.
 //!
-//! Most locks meet no other. To see that without a search, the lock counts, for each of 1024 places, the locks with a
-//! block that is hashed to it. Ranges that overlap have a block in common, so a range whose counts were all zero
-//! overlaps none:
+//! Most locks overlap no other lock. To find that out without a search, each block of a range is hashed to one of 1024
+//! places, and each place counts the locks that have a block there. Ranges that overlap have a block in common. So a
+//! range whose counts were all zero overlaps no other:
 //!
 //! ```text
 //!   lock 100..108   block 0, place 7     counts[7] was 0: granted without a search
@@ -20,7 +20,7 @@ use std::task::{Poll, Waker};
 
 /// How many counts there are.
 const PLACES: usize = 1024;
-/// A range of more blocks is not counted by its blocks: all others search the list meanwhile.
+/// A range of more blocks is not counted by its blocks. While such a lock exists, all other locks search the list.
 const BLOCKS_MAX: u64 = 16;
 
 /// One lock, at the shard that granted it.
@@ -39,7 +39,7 @@ struct Entries {
     /// In no order; a lock's id is its place here.
     list: Vec<Entry>,
     free: Vec<u32>,
-    /// By hash: locks with a block of this hash.
+    /// For each hash, the number of locks that have a block with this hash.
     counts: Box<[u32; PLACES]>,
     /// Locks that are too long to be counted by their blocks.
     long: usize,
@@ -68,7 +68,7 @@ impl Drop for RangeGuard<'_> {
     }
 }
 
-/// A call of [`RangeLock::lock`] that was not granted yet. Dropping it gives the turn up.
+/// A call of [`RangeLock::lock`] that was not granted yet. If it is dropped, it loses its turn.
 struct Waiting<'a> {
     locks: &'a RangeLock,
     id: LockId,
@@ -99,13 +99,13 @@ impl RangeLock {
         id
     }
 
-    /// Locks if no lock that is held or waits overlaps. Else it leaves nothing behind.
+    /// Locks the range if it overlaps no lock that is held or waits. Otherwise changes nothing.
     #[inline]
     pub(crate) fn try_lock(&self, range: Range<u64>) -> Option<LockId> {
         let mut entries = self.entries.borrow_mut();
         let (id, is_granted) = entries.add(range, self.block_bits);
         if !is_granted {
-            // Nothing waits for it: it was added last.
+            // No other lock waits for this one, because it was added last.
             entries.remove(id, self.block_bits);
             return None;
         }

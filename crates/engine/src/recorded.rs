@@ -11,8 +11,8 @@ use uraid_block::IoError;
 pub(crate) struct Recorded(());
 
 impl Recorded {
-    /// For a request that no member failed: the view it was planned with says whether the members it left out are
-    /// recorded.
+    /// For a request that met no failure. The view with which it was planned says whether the members that the request
+    /// left out are recorded.
     #[inline]
     pub(crate) fn by(view: &View) -> Option<Recorded> {
         view.is_recorded.then_some(Recorded(()))
@@ -22,9 +22,10 @@ impl Recorded {
 /// The steward's answer to a report of failed members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FailureOutcome {
-    /// The superblocks of all other members record it, durably.
+    /// The superblocks of all other members record the failures, durably.
     Recorded,
-    /// The array could not survive or record it: nothing that depends on it may be answered with success.
+    /// The array could not survive the failures, or could not record them. No request that depends on them may be
+    /// answered with success.
     Frozen(IoError),
 }
 

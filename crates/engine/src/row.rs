@@ -1,8 +1,8 @@
 //! Rows: the unit of parity work, each with one shard that owns it.
 //! Owns: [`Rows`], the holder of each row, cutting a request by rows, reads of lost members. Not here: which writes wait
 //! in a row (`row_table`), how a row is written or recovered (`row_plan`, `row_io`).
-//! Invariant: a row has one holder. A request never holds two rows. The holder looks member states up after it got the
-//! row.
+//! Invariant: a row has one holder. A request never holds two rows. The holder looks up member states only after it has
+//! got the row.
 
 use crate::buffers;
 use crate::gather::{self, Streams};
@@ -56,7 +56,7 @@ impl<W: World> Rows<W> {
         let before = sabotage::of_old_view(|| self.shared.with_view(|view| view.readable()));
         let outcome = match self.only_own_row(range) {
             Some(RowPart { row, start, .. }) => {
-                // Pinned here, the future is driven where it was made. Awaiting it by value first moves 1.7 KiB.
+                // Pin the future where it is made: awaiting it by value first moves 1.7 KiB.
                 pin!(self.write_row_owned(RowWrite { row, start, from, fua, hold_time })).await
             }
             None => Box::pin(self.write_rows(range, from, fua, hold_time)).await,
@@ -72,7 +72,7 @@ impl<W: World> Rows<W> {
         }
     }
 
-    /// How long to wait for the next write of this one's stream. `None` for the first two of a stream, and if the
+    /// How long to wait for the next write of the same stream. `None` for the first two writes of a stream, and if the
     /// client may be waiting for an answer. Call it once for each write of a client.
     fn hold_time_after(&self, range: ArrayRange) -> Option<Duration> {
         let gap = self.streams.come(range, || self.shared.world.now());
@@ -205,8 +205,8 @@ impl<W: World> Rows<W> {
         }
     }
 
-    /// Writes the waiting writes of a row that this task holds; `outcome` is where the holder's own answer is put, unless
-    /// its write is the first.
+    /// Writes the waiting writes of a row that this task holds. `outcome` receives the outcome of the holder's own
+    /// write, unless that write is the first of the batch.
     async fn write_batch(
         &self,
         row: Row,
@@ -254,8 +254,8 @@ impl<W: World> Rows<W> {
         }
     }
 
-    /// Answers each write of a batch of which some parts failed: an error only for writes that touch a failed part.
-    /// Returns the outcome of the first one.
+    /// Answers each write of a batch after some parts of it failed. Only writes that touch a failed part get an error.
+    /// Returns the outcome of the first write.
     async fn answer_parts(&self, map: &RowMap, writes: &[Part], failed: &[FailedPart]) -> Result<Recorded, IoError> {
         assert!(!writes.is_empty() && !failed.is_empty());
         let chunk = self.layout.chunk();
@@ -324,10 +324,10 @@ impl<W: World> Rows<W> {
         self.shared.calls.call(owner, Call::ReadRow(read)).await.read()
     }
 
-    /// Computes bytes of a row that this shard owns, which a member cannot supply.
+    /// Computes bytes that a member cannot supply, in a row that this shard owns.
     pub(crate) async fn read_row_owned(&self, read: RowRead) -> Result<ReadPieces, IoError> {
         assert_eq!(self.shared.owner_of(read.row), self.shared.world.shard());
-        // A writer that gathers sees that a reader waits.
+        // A writer that gathers sees from this visit that a reader waits.
         let _visit = self.table.visit(read.row);
         let _holder = self.shared.locks.guard(read.row.0..read.row.0 + 1).await;
         let one_lost =

@@ -52,13 +52,13 @@ impl FailedPart {
     }
 }
 
-/// The members that computing a lost block goes without.
+/// The members that are not read when a lost block is computed.
 struct Without {
-    /// They did not give it.
+    /// Members that did not supply the block.
     avoid: SlotSet,
-    /// They do not answer now: they are asked if the others do not suffice.
+    /// Members that do not answer now. They are read only if the other members do not suffice.
     late: SlotSet,
-    /// Reads for it that have failed already.
+    /// Reads for the block that have failed already.
     earlier: Vec<ReadError>,
 }
 
@@ -68,7 +68,8 @@ pub(crate) struct RowIo<W: World> {
     layout: ParityLayout,
     /// Permits for blocks of the row arena: an interval takes all it can need before its first I/O.
     blocks: Rc<Semaphore>,
-    /// The same for reads of lost bytes: they do not wait for writes, which a member that does not answer may keep.
+    /// The same for reads of lost bytes. These need not wait for writes, whose permits a member that does not answer
+    /// may keep.
     blocks_to_read: Rc<Semaphore>,
     /// The slots of a healthy array.
     all: SlotSet,
@@ -138,13 +139,14 @@ impl<W: World> RowIo<W> {
         self.write_planned(map, interval, fua, room, Vec::new()).await
     }
 
-    /// Whether the old parity of a stretch of a row of this shard is that of its old data.
+    /// Whether the old parity of a stretch matches its old data. This shard owns the row.
     #[inline]
     fn is_in_sync(&self, at: MemberSector, length: Sectors) -> bool {
         at.0 + length.0 <= self.shared.in_sync_below.get().0 || sabotage::is(Sabotage::TrustOldParity)
     }
 
-    /// Like [`RowIo::write_interval`], with its permit. `earlier`: reads for it that have failed already.
+    /// Like [`RowIo::write_interval`], with the interval's permit. `earlier`: reads for the interval that have failed
+    /// already.
     async fn write_planned(
         &self,
         map: &RowMap,
@@ -170,7 +172,7 @@ impl<W: World> RowIo<W> {
             let plan = choose(covered, &blocks);
             let Some(wanted) = reads_of(plan, covered, &blocks) else {
                 if !late.is_empty() {
-                    // The others do not suffice: wait for it.
+                    // The other members do not suffice: wait for the late ones.
                     late = SlotSet::EMPTY;
                     continue;
                 }
@@ -209,8 +211,8 @@ impl<W: World> RowIo<W> {
         outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
     }
 
-    /// What cannot be read at once may be readable sector by sector: members rarely lose the same one. If one half
-    /// fails, the other one is written anyway: they may belong to different requests.
+    /// Splits an interval that cannot be read as a whole. Each half may be readable, because two members rarely lose
+    /// the same sector. If one half fails, the other is written anyway: the halves may belong to different requests.
     async fn write_halves(&self, map: &RowMap, interval: &Interval, fua: Fua) -> Result<Recorded, Vec<FailedPart>> {
         mark::hit(Mark::RowHalved);
         assert!(interval.length > Sectors(1), "a sector has no halves");
@@ -278,7 +280,7 @@ impl<W: World> RowIo<W> {
         let outcome = self.shared.settle_planned(recorded, failures).await;
         if outcome.is_err() {
             mark::hit(Mark::RowTorn);
-            // Some blocks of the row are new and some old: those that missed the write do not belong to the others.
+            // Some blocks of the row are new and some are old: blocks that missed the write do not match the others.
             self.shared.torn.mark_row(row, part, failures.iter().map(|failure| failure.slot).collect());
         }
         outcome
@@ -326,8 +328,8 @@ impl<W: World> RowIo<W> {
         if failures.is_empty() { Ok(old) } else { Err(failures) }
     }
 
-    /// `healed`: slots of data that could not be read in a row that is not in sync. Parity is computed from what they
-    /// are computed to hold, so they are written, too, as the resync would.
+    /// `healed`: slots whose data could not be read, in a row that is not in sync. Their data is computed, and the
+    /// parity is made from it. So the computed data is written, too, as the resync would do.
     async fn new_parity(
         &self,
         map: &RowMap,
@@ -421,7 +423,7 @@ impl<W: World> RowIo<W> {
             let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
             let Some(wanted) = wanted else {
                 if !late.is_empty() {
-                    // The others do not suffice: wait for it.
+                    // The other members do not suffice: wait for the late ones.
                     late = SlotSet::EMPTY;
                     continue;
                 }
@@ -457,8 +459,8 @@ impl<W: World> RowIo<W> {
         }
     }
 
-    /// Notes which members did not give their blocks. That a read was cut, because its member does not answer now, is no
-    /// error of the member.
+    /// Notes which members did not supply their blocks. A read that was cut, because its member does not answer now,
+    /// does not count as an error of the member.
     async fn note_failed_reads(
         &self,
         failures: Vec<ReadError>,
@@ -510,8 +512,8 @@ fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
     blocks_of(map, view.writable(), view.readable().minus(unreadable))
 }
 
-/// The slots that missed a write of their row; `None`: so did `slot`, or it is not known, and the others hold another
-/// version of its block than readers have seen.
+/// The slots that missed a write of their row. `None` if `slot` missed it too, or if that is unknown. Then the other
+/// members hold another version of its block than the one that readers have seen.
 fn missed_beside(slot: Slot, state: TornState) -> Option<SlotSet> {
     match state {
         TornState::Whole => Some(SlotSet::EMPTY),

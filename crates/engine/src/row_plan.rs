@@ -198,7 +198,7 @@ pub(crate) struct Blocks {
     pub(crate) usable: SlotSet,
     /// Slots whose old bytes can be read; a subset of `usable`.
     pub(crate) readable: SlotSet,
-    /// Whether the old parity is that of the old data. It may not be before the resync has passed here.
+    /// Whether the old parity matches the old data. It may not match before the resync has passed this row.
     pub(crate) is_in_sync: bool,
 }
 
@@ -243,11 +243,12 @@ pub(crate) enum RowPlan {
     Impossible,
 }
 
-/// Counts member reads and chooses the cheaper plan; of equals the one that does not depend on the old parity.
-/// `covered`: the slots of the new data.
+/// Counts member reads and chooses the cheaper plan. Of equal plans, it chooses the one that does not depend on the old
+/// parity. `covered`: the slots of the new data.
 ///
-/// If the old parity may be wrong, to modify it leaves it wrong, and the new data would be lost with its member. So all
-/// parity is computed anew, as the resync will, unless no parity is left over to be wrong.
+/// If the old parity may be wrong, a read-modify-write leaves it wrong, and the new data is lost if its member fails.
+/// So all parity is computed anew, as the resync does, unless all of it is needed to compute lost blocks: then no
+/// parity is left over that could be wrong.
 pub(crate) fn choose(covered: SlotSet, blocks: &Blocks) -> RowPlan {
     assert!(covered.is_within(blocks.data) && blocks.readable.is_within(blocks.usable));
     assert!(!covered.is_empty(), "something is to be written");

@@ -30,7 +30,7 @@ struct RowState {
     /// Tasks that hold the row or wait for it.
     users: Cell<usize>,
     waiting: RefCell<Vec<Waiting>>,
-    /// A task arrived. `RowTable::visit` notifies it, after which the task queues its write before any woken task runs.
+    /// A task arrived. `RowTable::visit` notifies this. The new task then queues its write before any woken task runs.
     changed: Notify,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct RowTable {
     spare: RefCell<Vec<Rc<RowState>>>,
 }
 
-/// A task's use of a row. The table removes the row with the last one.
+/// A task's use of a row. The table removes the row when its last use ends.
 pub(crate) struct Visit<'a> {
     table: &'a RowTable,
     state: Rc<RowState>,
@@ -137,7 +137,7 @@ impl Visit<'_> {
 
     pub(crate) fn take_waiting(&self) -> SmallVec<[Waiting; 1]> {
         let mut waiting = self.state.waiting.borrow_mut();
-        // One is the usual case. It is moved without the iterator.
+        // Usually one write waits. It is moved without the iterator.
         match waiting.pop() {
             Some(only) if waiting.is_empty() => smallvec![only],
             last => {

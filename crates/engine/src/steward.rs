@@ -2,7 +2,8 @@
 //! Owns: [`Steward`], `publish`, `drain`, the order of the semaphores. Not here: the state and its invariants
 //! (`master`), which members are failed (`failing`), dirty and clean (`clean`), writing superblocks (`record`), start and
 //! stop (`lifecycle`).
-//! Invariant: trust may be taken away at once. It is given, and a mark is lifted, only after older requests have left.
+//! Invariant: the view may stop trusting a member at once. It starts to trust one, or lifts a mark, only after older
+//! requests have left.
 //!
 //! ```text
 //!   failure:       take trust away -> publish -> superblocks -> answer       (never waits for a drain)
@@ -64,7 +65,7 @@ impl<W: World> Steward<W> {
         self.master.borrow()
     }
 
-    /// Changes the state, which no shard learns: that takes [`Steward::publish`].
+    /// Changes the state without telling the shards; [`Steward::publish`] tells them, too.
     pub(crate) fn apply(&self, change: Change<'_>) {
         self.master.borrow_mut().apply(change);
     }
@@ -104,15 +105,15 @@ impl<W: World> Steward<W> {
         Passed { in_sync_below, recovered }
     }
 
-    /// Whether the superblocks may say how far the resync has come: no write is under way, which could leave anything
-    /// inconsistent.
+    /// Whether the superblocks may record how far the resync has come. They may while no write is under way, because a
+    /// write could leave something inconsistent.
     pub(crate) fn may_record_checkpoint(&self) -> bool {
         let master = self.master();
         let is_idle = master.gate() == Gate::Open && !master.takes_writes();
         is_idle && master.needs_resync() && !self.is_stopping.get()
     }
 
-    /// Notes that all is consistent below this sector, and flushed, unless more is known already.
+    /// Notes that everything below this sector is consistent and flushed, unless a higher sector is noted already.
     pub(crate) fn note_checkpoint(&self, below: Sectors) {
         let from = self.master().resync_from();
         let ahead = if sabotage::is(Sabotage::CheckpointAhead) { Sectors(1) } else { Sectors::ZERO };
@@ -140,7 +141,8 @@ impl<W: World> Steward<W> {
     }
 }
 
-/// What members in recovery hold by the reports of all shards. One that has not begun has passed over nothing.
+/// How far members in recovery hold their data, by the reports of all shards. A shard that has not begun has passed
+/// over nothing.
 pub(crate) fn recovered_below(order: &PassOrder, reports: &[PassReport]) -> Sectors {
     let of_shard = |report: &PassReport| if report.number == order.number { report.readable_below } else { order.from };
     reports.iter().map(of_shard).min().expect("an array has a shard")

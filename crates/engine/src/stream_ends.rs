@@ -1,5 +1,6 @@
 //! Finds the stream of a request: the one whose last request ended where this one starts.
-//! Owns: [`StreamEnds`], where the recent requests of one shard ended, and a value for each. Not here: what the value is used for.
+//! Owns: [`StreamEnds`]: where the recent requests of one shard ended, and a value for each. Not here: the use of the
+//! value.
 //! Invariant: plain cells, a fixed size, no allocation. It may forget an entry, but never returns one that was not
 //! stored.
 

@@ -1,6 +1,6 @@
 //! Writes that a freeze left half done: some members have them, others do not.
-//! Owns: [`Torn`], one shard's list of them. Not here: making them whole (`torn_resync`), when that is done (`by_command`, the
-//! resync of the next start).
+//! Owns: [`Torn`], one shard's list of them. Not here: making them whole (`torn_resync`), when that is done
+//! (`by_command`, the resync of the next start).
 //! Invariant: readers see one version of a torn part, the one that a resync keeps: the canonical copy of a mirror, the
 //! data of a row. Making it whole keeps that version, too.
 //!

@@ -42,7 +42,7 @@ impl<W: World> TornResync<W> {
         TornResync { shared, rows, resynced: Cell::new(0) }
     }
 
-    /// How many pieces were made whole so far: a caller sees by it whether the resync still moves.
+    /// How many pieces were made whole so far. A caller can see from it whether the resync still makes progress.
     pub(crate) fn resynced(&self) -> u64 {
         self.resynced.get()
     }
@@ -92,7 +92,8 @@ impl<W: World> TornResync<W> {
         Ok(())
     }
 
-    /// Computes the row's parity from its data, as it is, and writes it. Returns the state of the row afterwards.
+    /// Computes the row's parity from its present data, and writes that parity. Returns the state of the row
+    /// afterwards.
     async fn resync_row(
         &self,
         rows: &RowIo<W>,
@@ -110,7 +111,7 @@ impl<W: World> TornResync<W> {
             let data = self.data_of(rows, &map, at, length, part.state).await?;
             let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
             let (p, q) = parity_of(&map, &data);
-            // Until both are written, they do not belong together.
+            // Until all parity is written, the blocks do not belong together.
             self.set_row_state(row, part.range.start, TornState::Unknown).await;
             for (slot, parity) in [(Some(map.parity), &p), (map.syndrome, &q)] {
                 let Some(slot) = slot.filter(|slot| self.shared.view().writable().minus(leaving).contains(*slot))

@@ -48,7 +48,7 @@ pub enum OnFull {
 /// The inputs of a verdict besides the error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// The level has more than one way to each byte.
+    /// The level has copies of each byte, or parity to compute it.
     pub is_redundant: bool,
     /// What happens to full members.
     pub on_full: OnFull,

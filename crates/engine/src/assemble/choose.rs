@@ -56,8 +56,8 @@ impl Chosen {
     }
 }
 
-/// How far a member was recovered. One that md recovers by its bitmap has nothing that a start without the bitmap can
-/// rely on.
+/// How far a member was recovered. It is zero for a member that md recovers by its bitmap: a start without the bitmap
+/// cannot rely on any of its data.
 pub(super) fn recovered_below(superblock: &Superblock) -> Sectors {
     let features = superblock.features;
     let is_recorded = features.contains(Features::RECOVERY_OFFSET) && !features.contains(Features::RECOVERY_BITMAP);
@@ -132,8 +132,8 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
     Ok(chosen)
 }
 
-/// The candidates of the array that more than half of them belong to, in an order that does not depend on the list's;
-/// and the others as refused.
+/// Splits the candidates: those of the array to which more than half of them belong, and the others as refused. The
+/// order of the result does not depend on the order of the list.
 fn own_set(candidates: &[Candidate]) -> Result<(Vec<usize>, Vec<Refused>), AssembleError> {
     let mut sets: BTreeMap<[u8; 16], Vec<usize>> = BTreeMap::new();
     for (at, candidate) in candidates.iter().enumerate() {
@@ -185,13 +185,15 @@ fn table(superblock: &Superblock) -> Table {
     (0u32..).zip(&superblock.roles).filter_map(|(number, role)| Some((number, role.slot()?))).collect()
 }
 
-/// Of candidates with the same event count: those whose table wins, the rest, and whether the choice is disputed.
+/// Splits candidates with the same event count: those whose table wins, and the rest. Also returns whether the choice
+/// is disputed.
 ///
 /// Members that ran together have the same table. Suppose that table A leaves out every member that has table B, and B
 /// lists some of A's members. Then A wins: its members never received B with this count, so the round that wrote B was
 /// cut short, and no request was answered after it. (md's events also step back when an array becomes clean, so a
 /// member that was lost right before can show the count of the round that recorded its loss.) Every other case is a
-/// dispute. The history with the most members is then listed first, of equal ones the one with the lowest dev_number.
+/// dispute. Then the history with the most members is listed first; of equal histories, the one with the lowest
+/// dev_number.
 fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
     assert!(!freshest.is_empty());
     let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
@@ -311,7 +313,8 @@ impl<'a> Sorter<'a> {
     fn new(candidates: &'a [Candidate], winners: &[usize], refused: Vec<Refused>) -> Result<Sorter<'a>, AssembleError> {
         assert!(!winners.is_empty(), "the freshest superblock is that of a candidate");
         let mut template = candidates[winners[0]].superblock.clone();
-        // Superblocks with equal events should agree on it. If they do not, take the cautious one.
+        // Superblocks with equal events should agree on the resync offset. If they do not, take the lowest, which is
+        // safe.
         let resync = winners.iter().map(|at| candidates[*at].superblock.resync_offset).min();
         template.resync_offset = resync.expect("a history has a member");
         check_features(template.features)?;
@@ -407,8 +410,9 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Finds refused members whose own table shares no member with the freshest one: they have run without its members
-    /// since. With `--force` the freshest history is taken, and these members are refused as split brain.
+    /// Finds refused members whose own table shares no member with the freshest table: they have run without the
+    /// members of the freshest table. With `--force` the freshest history is taken, and these members are refused as
+    /// split brain.
     fn refuse_other_histories(&mut self, is_forced: bool) -> Result<(), AssembleError> {
         let mut apart = Vec::new();
         for (at, refused) in self.chosen.refused.iter().enumerate() {
@@ -451,8 +455,9 @@ impl<'a> Sorter<'a> {
         if let Some((field, found, expected)) = mismatch(superblock, template) {
             self.refuse(candidate, Refusal::Mismatch { field, found, expected });
         } else if number as usize >= template.roles.len() {
-            // Its own table may be longer: a crash can come between the superblock of a spare that is being added and
-            // those of the others. Every round writes the freshest table, which has no entry for it.
+            // The spare's own table may be longer: while a spare is being added, a crash can come after its superblock
+            // is written and before those of the other members are. Every round writes the freshest table, which has no
+            // entry for it.
             self.refuse(candidate, Refusal::NoRole);
         } else if *device_size < data_end || superblock.data_size < template.size {
             self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
@@ -466,7 +471,7 @@ impl<'a> Sorter<'a> {
                 self.refuse(candidate, Refusal::NoRole);
                 return Ok(());
             }
-            // The round that gave it the slot did not reach it: its recovery has not begun.
+            // The round that gave the spare its slot did not reach the spare, so its recovery has not begun.
             check_features(superblock.features)?;
             self.chosen.features = self.chosen.features.with(superblock.features);
             return self.admit_recovering(candidate, slot);

@@ -249,7 +249,8 @@ fn write_refused(out: &mut fmt::Formatter<'_>, refused: &[Refused], name: Name<'
     Ok(())
 }
 
-/// Whether more slots are empty than given members of this array were left out. Only then can the user add a member.
+/// Whether the empty slots outnumber the given members of this array that were left out. Only then can the user add a
+/// member.
 fn is_one_not_given(missing: &SlotSet, refused: &[Refused]) -> bool {
     let had_a_slot = |refused: &&Refused| match refused.reason {
         Refusal::Stale { .. }

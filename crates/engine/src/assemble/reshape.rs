@@ -2,8 +2,8 @@
 //! the new one on the other.
 //! Owns: the start plans of both geometries, for reading. Not here: the fields (`uraid_format`), which members are used
 //! (`choose`), going on with the reshape (not implemented). Spec: docs/format/reshape.md.
-//! Invariant: md writes the position to all members before it overwrites what the old geometry needs above it. So all
-//! bytes can be read whichever of two rounds a crash left on the freshest member.
+//! Invariant: md writes the position to all members before it overwrites what the old geometry needs above it. A crash
+//! may leave the older or the newer of two rounds on the freshest member. All bytes can be read with either.
 //!
 //! ```text
 //!   forwards, 3 to 4 slots                      backwards, 4 to 3 slots
@@ -28,7 +28,8 @@ pub struct HalfReshaped {
 }
 
 impl HalfReshaped {
-    /// How much of the array can be read. While it grows it keeps its old size; before it shrinks it is cut to the new.
+    /// How much of the array can be read. An array that grows still has its old size. An array that shrinks was cut to
+    /// its new size before the reshape.
     pub fn array_size(&self) -> Sectors {
         self.below.layout.array_size().min(self.above.layout.array_size())
     }

@@ -55,7 +55,7 @@ impl<W: World> RowIo<W> {
         Some(OneLost { row, block, others, room })
     }
 
-    /// Computes it, like [`RowIo::recover_interval`].
+    /// Computes the lost stretch, like [`RowIo::recover_interval`].
     pub(crate) async fn recover_one(&self, lost: OneLost, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         let OneLost { row, block, others, room } = lost;
         let reads = others.into_iter();

@@ -1,7 +1,7 @@
-//! What lets a request of a row take scratch without waiting, on the fast paths.
+//! The right of a row request to take scratch without waiting, on the fast paths.
 //! Owns: [`Room`]. Not here: requests that wait for their room (`row_io`), the blocks themselves (`uraid_block::buffer`).
-//! Invariant: requests with permits never lack a block. Permits count large blocks, and small ones are taken in front of
-//! these only while some are free; so a request without a permit takes small blocks alone.
+//! Invariant: requests with permits never lack a block. Permits count large blocks. A request with a permit takes small
+//! blocks while some are free, and large blocks otherwise. A request without a permit takes only small blocks.
 //!
 //! ```text
 //!   4 KiB     small blocks, as long as there are some: many such requests may be in flight

@@ -7,7 +7,7 @@
 //! ```text
 //!   raid5, 5 members, 4 KiB     read D2 and P │ P ^= old D2 ^ new D2 │ write D2 and P
 //! ```
-//! It needs no list: two reads and two writes, each pair side by side in the write's own future.
+//! It needs no list: the write's own future performs both reads at once, then both writes at once.
 
 use super::room::Room;
 use super::{FailedPart, RowIo};
@@ -28,7 +28,7 @@ use uraid_layout::{ParityLayout, Row, RowBlock};
 pub(crate) struct Update {
     row: Row,
     block: RowBlock,
-    /// By the view that the members were looked up in.
+    /// From the view in which the members were looked up.
     recorded: Option<Recorded>,
     data: MemberRun,
     parity: MemberRun,
@@ -70,7 +70,7 @@ impl<W: World> RowIo<W> {
         Some(Update { row, block, recorded, data, parity, old_data, old_parity, room })
     }
 
-    /// Writes it, like [`RowIo::write_interval`].
+    /// Performs the write, like [`RowIo::write_interval`].
     #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
     pub(crate) fn update(
         &self,
@@ -81,7 +81,7 @@ impl<W: World> RowIo<W> {
         async move {
             assert_eq!(from.bytes(), update.old_data.len(), "the scratch was taken for this write");
             let (old_data, mut parity) = {
-                // Pinned here, the futures are made where they are driven, and not moved.
+                // Pin the futures where they are made, so that they are not moved.
                 let data = pin!(self.shared.read_run(&update.data, buffers::one_piece(update.old_data)));
                 let parity = pin!(self.shared.read_run(&update.parity, buffers::one_piece(update.old_parity)));
                 match join_pair(data, parity).await {
@@ -115,7 +115,7 @@ impl<W: World> RowIo<W> {
         }
     }
 
-    /// The same without the fast path, after a read has failed.
+    /// Performs the write without the fast path, after a read has failed.
     async fn write_again(
         &self,
         row: Row,
