@@ -35,8 +35,8 @@ pub struct Enumerator {
 }
 
 impl Enumerator {
-    /// At depth 0 images are checked. At depth n the array is also started from each, with depth n - 1 during the
-    /// start.
+    /// At depth 0, images are checked. At depth n, the array is also started from each image, and the start is checked
+    /// with depth n - 1.
     pub fn new(depth: u32) -> Enumerator {
         Enumerator { depth, last: Vec::new(), seen: BTreeSet::new(), images: 0, starts: 0 }
     }

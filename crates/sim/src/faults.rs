@@ -2,7 +2,8 @@
 //! Owns: [`FaultKind`], [`Kinds`], the planned faults of a round, the fault budget of every stripe. Not here: performing
 //! them (`member`), what a power cut leaves (`disk`).
 //! Invariant: no stripe loses more blocks than its level survives, unless the round is meant to exceed that. A fault
-//! counts if it changed a result or a byte: a delay does not, nor does a second error of a member that keeps failing.
+//! counts if it changed a result or a byte. A delay does not count, nor does a second error of a member that keeps
+//! failing.
 //! Spec: docs/reliability.md#failure-model.
 //!
 //! ```text
@@ -23,8 +24,8 @@ use std::time::Duration;
 use uraid_block::ErrorKind;
 use uraid_engine::verdict::OnFull;
 
-/// The most unreadable sectors of one round, and the limit of read errors that seeds use: a member that has no other
-/// fault is never failed for them.
+/// The most unreadable sectors of one round. Seeds use the same number as the limit of read errors, so that a member
+/// without other faults is never failed for them.
 pub const READ_ERRORS_MAX: u32 = 6;
 
 /// What can go wrong.
@@ -111,8 +112,8 @@ impl Kinds {
     pub fn draw(rng: &mut Rng) -> Kinds {
         let drawn = FaultKind::NeverAnswers as usize;
         let bits = (0..drawn).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);
-        // Hangs only in a quarter, because one takes half a minute. Derived from drawn bits, so that the choices of
-        // existing seeds stay the same.
+        // Only a quarter of the seeds have hangs, because one hang takes half a minute. The choice is derived from
+        // drawn bits, so that the choices of existing seeds stay the same.
         let hangs = bits & (1 << FaultKind::Hang as u32) != 0 && bits & (1 << FaultKind::Vanish as u32) != 0;
         let is_on_bus =
             bits & (1 << FaultKind::SuperError as u32) != 0 && bits & (1 << FaultKind::WriteError as u32) != 0;
@@ -170,8 +171,8 @@ impl Rig {
         self.setup.has_faults && self.setup.kinds.has(kind)
     }
 
-    /// Draws members that fail with a bus, one more than the array can lose. None if others have faults or are out: it
-    /// would be unclear which of them may be left out.
+    /// Draws members that fail together with a bus: one more than the array can lose. Draws none if other members have
+    /// faults or are out, because it would be unclear which members may be left out.
     pub(crate) fn draw_bus(&mut self, plan: &Plan) -> BTreeSet<u16> {
         let mut away = BTreeSet::new();
         let missing = self.judge.missing(&BTreeSet::new());
@@ -269,7 +270,7 @@ impl Rig {
             }
         }
         if self.has(FaultKind::LyingFlush) && self.setup.is_redundant() && self.may_corrupt() && self.rng.chance(1, 3) {
-            // What it loses is lost for good, even if errors are temporary.
+            // What this member loses is lost for good, even if errors are temporary.
             plan.liar = plan.victims.first().copied().filter(|slot| self.is_within(&BTreeSet::from([*slot])));
         }
         plan
@@ -386,8 +387,8 @@ impl Rig {
         }
     }
 
-    /// Replaces a member by its image of several rounds ago. Only if all intact members have recorded two changes
-    /// since: fewer do not show in any superblock.
+    /// Replaces a member by its image of several rounds ago, if all intact members have recorded two changes since.
+    /// After fewer changes, no superblock would show that the image is old.
     fn put_back_old_image(&mut self) {
         let missing = self.judge.missing(&BTreeSet::new());
         let whole: Vec<u16> = (0..self.setup.shape.slots).filter(|slot| !missing.contains(slot)).collect();

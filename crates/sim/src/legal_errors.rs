@@ -135,8 +135,8 @@ impl LegalErrors {
         let starts = self.judge.setup.data_offsets.clone();
         let failures: Vec<Access> =
             self.guard.failures()[request.failures_before..].iter().map(|(access, _)| *access).collect();
-        // Once the steward has failed a member, it answers no shard any more, including those that have not received
-        // the new view.
+        // Once the steward has failed a member, that member answers no shard any more, including those that have not
+        // received the new view.
         let (before, now, known) = (request.view.readable(), now.readable(), self.array.view().readable());
         move |place: Place| {
             let slot = Slot(place.slot);

@@ -123,7 +123,7 @@ pub fn hunt(entry: &Entry) -> Option<Find> {
     const STEP: u64 = 20;
     let switch = || uraid_engine::sabotage::set(Some(entry.switch));
     (0..SEEDS_MAX).step_by(STEP as usize).find_map(|start| {
-        // Use the faults under which the bugs were found: a hang would be found instead.
+        // Use the faults under which the bugs were found. With hangs, the seeds would find a hang instead.
         let options = Options { never_hangs: true, ..Options::default() };
         let sum = run_seeds(start..(start + STEP).min(SEEDS_MAX), 2, options, switch);
         let (seed, found) = sum.failures.into_iter().next()?;

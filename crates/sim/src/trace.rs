@@ -97,7 +97,7 @@ pub enum Event {
     Note {
         /// The decision.
         what: &'static str,
-        /// A number to it.
+        /// A number that belongs to it.
         value: u64,
     },
 }

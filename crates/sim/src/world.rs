@@ -130,7 +130,7 @@ impl<M> SimWorld<M> {
         std::array::from_fn(|at| self.0.arenas[at].blocks_in_use())
     }
 
-    /// Drops the mail handlers, which hold the arrays, which hold this world: breaks the cycle.
+    /// Drops the mail handlers. They hold the arrays, and the arrays hold this world, so this breaks the cycle.
     pub fn shut_down(&self) {
         let handlers = std::mem::take(&mut *self.0.common.handlers.borrow_mut());
         drop(handlers);

@@ -1,7 +1,8 @@
-//! I1, I2, M2: after a power cut now, all flushed data is there, and nothing that no client wrote.
+//! I1, I2, M2: after a power cut at this moment, all flushed data is there, and no sector holds anything that no client
+//! wrote.
 //! Owns: that check. Not here: stripes that are corrupted or lie on a member that lies about flushes; on parity levels,
-//! blocks of missing members in rows that a crash left half written (the write hole, which md has too); that an engine
-//! can start on the images, which the next round does.
+//! blocks of missing members in rows that a crash left half written (the write hole, which md has too); whether an
+//! engine can start on the images, which the next round shows.
 
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::model::Place;

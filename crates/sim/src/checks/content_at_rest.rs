@@ -1,4 +1,4 @@
-//! After a clean stop every member of the plan holds what was last written, by each copy or computation.
+//! After a clean stop, each copy and each computation from the members of the plan gives what was last written.
 //! Owns: that check. Not here: corrupted stripes; members that are out; whether the stop was right to call itself clean
 //! (`redundancy`, which this calls last).
 

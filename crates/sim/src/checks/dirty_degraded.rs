@@ -1,5 +1,6 @@
 //! I4, R27: an array with parity is not started dirty and degraded unless forced.
-//! Owns: that check. Not here: forced starts; a missing member that holds only parity, of which nothing is computed.
+//! Owns: that check. Not here: forced starts; a missing member that holds only parity, because no data is computed for
+//! it.
 
 use crate::judge::Judge;
 use std::collections::BTreeSet;

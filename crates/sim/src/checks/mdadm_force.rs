@@ -29,7 +29,7 @@ impl Judge {
     ) -> Result<(), String> {
         let superblock = |slot: u16| superblock_of(images[usize::from(slot)].as_ref()?).ok();
         let events = |slot: u16| Some(superblock(slot)?.events);
-        // It does not read one that is recovering.
+        // mdadm does not read a member that is recovering.
         let is_recovering = |slot: &u16| {
             superblock(*slot).is_some_and(|superblock| superblock.features.contains(Features::RECOVERY_OFFSET))
         };

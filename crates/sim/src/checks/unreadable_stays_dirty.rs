@@ -1,5 +1,5 @@
-//! I6: if the resync met a sector that could neither be read nor computed, the array stays marked dirty, also when more
-//! has failed than the level survives: the sector may become readable later, and then disagree.
+//! I6: if the resync met a sector that could neither be read nor computed, the array stays marked dirty. This holds
+//! even if more has failed than the level survives: the sector may become readable later, and then disagree.
 //! Owns: that check, and whether a stop may leave the array dirty. Not here: arrays that froze (`legal_errors`).
 
 use crate::judge::Judge;
@@ -22,7 +22,7 @@ pub enum Resynced {
 }
 
 impl Judge {
-    /// The places that cannot be read now, of the members that the array uses.
+    /// The unreadable places on the members that the array uses.
     pub(crate) fn unreadable_places(&self, usable: SlotSet) -> BTreeSet<Place> {
         let is_out = |place: &Place| !usable.contains(uraid_block::Slot(place.slot));
         let all = self.model.copies.iter().flatten().copied();
@@ -65,8 +65,8 @@ impl Judge {
         });
     }
 
-    /// Whether superblocks call an array clean that must stay dirty. Not for a member that lies about flushes: it may
-    /// have lost the superblock that says so.
+    /// Whether superblocks call an array clean that must stay dirty. A member that lies about flushes is not checked:
+    /// it may have lost the superblock that says dirty.
     pub(crate) fn check_stays_dirty(&self, plan: &StartPlan) -> Result<(), String> {
         let says_clean =
             |member: &&MemberPlan| member.superblock.events == plan.events && !member.superblock.is_dirty();

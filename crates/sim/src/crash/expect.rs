@@ -51,7 +51,7 @@ impl Expectation {
         Expectation { legal, suspect, given_up: vec![false; size as usize], may_miss }
     }
 
-    /// For a crash during a start that was forced or not and ran without the slots in `missing`.
+    /// For a crash during a start without the slots in `missing`; `is_forced` says whether the start was forced.
     pub fn after_start(&self, lab: &Lab, is_forced: bool, missing: u32) -> Expectation {
         let mut next = self.clone();
         next.may_miss |= missing;

@@ -26,7 +26,7 @@ pub struct Counts {
     pub resyncs: u64,
     /// Of these: started without some member.
     pub degraded: u64,
-    /// Judgements: an image is judged at every moment that can leave it.
+    /// Judgements: one for each image and each moment that can leave it.
     pub judged: u64,
     /// Of these: sectors of lost members that held no legal content after a forced start, which the policy allows.
     pub undefined: u64,
@@ -72,7 +72,7 @@ pub struct Finding {
     pub script: Script,
     /// The order of answers.
     pub schedule: Schedule,
-    /// How deep it went.
+    /// The depth of the exploration.
     pub depth: usize,
     /// The violation and its crashes.
     pub found: Found,
@@ -116,7 +116,7 @@ impl fmt::Display for Crash {
 }
 
 impl Crash {
-    /// Parses its text.
+    /// Parses the text of a crash.
     pub fn parse(text: &str) -> Option<Crash> {
         let mut numbers = text.split(':');
         let crash = Crash {
@@ -129,14 +129,14 @@ impl Crash {
 }
 
 impl Finding {
-    /// The text that reproduces it.
+    /// The text that reproduces the finding.
     pub fn replay(&self) -> String {
         let Finding { tiny, script, schedule, depth, found } = self;
         let crashes: Vec<String> = found.crashes.iter().map(ToString::to_string).collect();
         format!("{tiny};{script};{schedule};{depth};{}", crashes.join("/"))
     }
 
-    /// Parses its text; the violation is empty.
+    /// Parses the text of a finding; the violation is empty.
     pub fn parse(text: &str) -> Option<Finding> {
         let parts: Vec<&str> = text.split(';').collect();
         let [tiny, script, schedule, depth, crashes] = parts[..] else { return None };

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::time::Duration;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 
-/// Which operations a fault is for.
+/// Which operations a fault affects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// Reads of data.
@@ -98,7 +98,8 @@ pub(super) fn error(kind: ErrorKind) -> IoError {
 }
 
 impl Disk {
-    /// Its bus has failed: everything ends with this error until power fails. It does not count against the member.
+    /// The member's bus has failed: every operation ends with this error until power fails. The error does not count
+    /// against the member.
     pub fn fail_bus(&self, kind: ErrorKind) {
         self.bus.set(Some(kind));
     }
@@ -177,8 +178,8 @@ impl Disk {
             }
             Effect::Vanish => self.count(FaultKind::Vanish),
             Effect::NeverAnswer => self.count(FaultKind::NeverAnswers),
-            // A lost or misdirected write counts when it changes a byte; a smaller member, when a lost sector is
-            // accessed; a delay, never.
+            // A lost or misdirected write counts when it changes a byte. A smaller member counts when a lost sector is
+            // accessed. A delay never counts.
             Effect::Hang(_) | Effect::StillErrors(_) | Effect::LoseWrite | Effect::Misdirect | Effect::Shrink(_) => {}
         }
     }
@@ -228,7 +229,7 @@ impl Disk {
         !fresh.is_empty()
     }
 
-    /// Records an error of the member, unless it does not count against it.
+    /// Records an error of the member, unless the error does not count against the member.
     pub(super) fn note_error(&self, op: Op, kind: ErrorKind) {
         if self.bus.get().is_some() {
             if self.hits.borrow()[FaultKind::Bus as usize] == 0 {

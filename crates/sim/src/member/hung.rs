@@ -127,7 +127,7 @@ impl Disk {
             let (disk, wait) = (self.clone(), Duration::from_secs(self.executor.random(|rng| rng.between(1, 3600))));
             self.executor.after(wait, move || disk.end_hang());
         }
-        // The event counts it.
+        // `end` counts the end of this request.
         std::mem::forget(counted);
         let outcome = self.end(op, at, length, Fate::Error { kind: ErrorKind::Gone, has_effect: false });
         outcome.expect_err("it was told to fail").0

@@ -318,8 +318,9 @@ fn a_mirror_read_from_one_copy_is_still_read_from_it_after_fail() {
     rig.power_off();
 }
 
-/// The clean-up of the idle array flushes, and a write cancels it. Its flush continues, and fails on a member while
-/// `fail` repairs torn parts. That member is not failed as well: the array could not be served.
+/// The clean-up of the idle array flushes, and a write cancels the clean-up. The flush continues, and fails on a member
+/// while `fail` repairs torn parts. The array does not fail that member as well, because it could not be served without
+/// it.
 #[test]
 fn an_earlier_flush_that_fails_during_fail_fails_no_second_member() {
     for (level, slots, late) in [(1, 2, 1), (5, 3, 2), (5, 3, 1), (10, 4, 0), (6, 4, 2)] {

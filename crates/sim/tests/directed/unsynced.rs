@@ -112,7 +112,8 @@ fn a_window_that_waited_for_a_row_leaves_it_alone_if_it_is_torn() {
     rig.power_off();
 }
 
-/// An idle array records how far its resync has come. What lies below was flushed before, so power may fail right then.
+/// An idle array records how far its resync has come. Everything below that sector was flushed before, so power may
+/// fail right after the record.
 #[test]
 fn what_an_idle_array_records_of_its_resync_survives_a_power_cut() {
     for (level, slots) in [(1, 2), (5, 3), (6, 4)] {

@@ -358,8 +358,9 @@ impl Judge {
         assert_eq!(!plan.is_dirty, is_clean, "the superblocks say clean, and the stop said so");
         let inside = Self::slots_in(&plan);
         let mut worked: BTreeSet<u16> = usable.iter().map(|slot| slot.0).collect();
-        // A command failed a member after the stop had made the array clean, and then too many other members failed for
-        // a whole round to record it. The operator was told so, and the member, which has all bytes, may still be in.
+        // A command failed a member after the stop had made the array clean. Then too many other members failed for a
+        // whole round to record that. The operator was told so, and the superblocks may still list the member, which
+        // has all bytes.
         let unrecorded = self.history().unrecorded.filter(|slot| is_clean && inside.contains(&slot.0));
         worked.extend(unrecorded.map(|slot| slot.0));
         assert_eq!(inside, worked, "who is in by the superblocks, and who worked until the stop");
