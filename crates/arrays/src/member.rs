@@ -131,7 +131,7 @@ impl Device for ArrayMember {
     fn unanswered_for(&self) -> Duration {
         match self {
             ArrayMember::Host(member) => member.unanswered_for(),
-            // The member array's own `detail` shows this.
+            // The member array reports its unanswered requests in its own `detail`.
             ArrayMember::Array(_) => Duration::ZERO,
         }
     }

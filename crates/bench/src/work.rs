@@ -121,19 +121,19 @@ pub enum WorkError {
     OutOfArray {
         /// Where it begins.
         offset: u64,
-        /// How much it touches.
+        /// How many bytes the work covers.
         size: u64,
-        /// What there is.
+        /// The size of the array.
         expected: u64,
     },
     /// The jobs have less than one request each.
     #[error("{found} bytes for {jobs} jobs, expected at least one request of {block} bytes for each")]
     TooSmall {
-        /// What there is to touch.
+        /// Bytes that the work covers.
         found: u64,
-        /// Of all shards.
+        /// Jobs of all shards.
         jobs: u64,
-        /// Of a request.
+        /// Bytes of a request.
         block: u64,
     },
 }

@@ -83,8 +83,8 @@ impl Writers {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Waits until `count` more requests are answered, or all writers ended, for a reason that `end` gives. Panics after a
-    /// minute without either.
+    /// Waits until `count` more requests are answered or all writers have ended. `end` gives the reason why they ended.
+    /// Panics after a minute without either.
     #[track_caller]
     pub fn wait_for(&self, count: u64) {
         let (target, deadline) = (self.answered() + count, Instant::now() + Duration::from_secs(60));

@@ -114,7 +114,8 @@ fn can_mount(kind: &Kind) -> bool {
     true
 }
 
-/// Fills it, loses a member during the copying and another one afterwards, writes again, checks, restarts, checks.
+/// Fills a file system, loses a member while files are copied and another one afterwards, writes again, checks,
+/// restarts and checks again.
 fn fill_degrade_and_fill_again(kind: &Kind) {
     if !can_mount(kind) {
         return;

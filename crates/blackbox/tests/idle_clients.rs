@@ -90,7 +90,7 @@ fn half_open_clients_beyond_the_limit_replace_the_oldest() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let scratch = Scratch::new();
     let members = create(&scratch, "idle", &ARRAY);
-    // One shard, so that all places are in one place: 512.
+    // With one shard, all half-open connections share one limit: 512.
     let server = Server::start(scratch.path(), &members, &["--shards", "1"]);
     let mut first = half_open(&server);
     let begin = Instant::now();
@@ -109,7 +109,7 @@ fn idle_clients_beyond_the_limit_lock_out_no_other_client() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let scratch = Scratch::new();
     let members = create(&scratch, "idle", &ARRAY);
-    // One shard, so that all places are in one place: 4096, half of them for one user.
+    // With one shard, all connections share one limit: 4096, and half of that for one user.
     let server = Server::start(scratch.path(), &members, &["--shards", "1"]);
     let mut worker = idle(&server);
     let mut first = idle(&server);

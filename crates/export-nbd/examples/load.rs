@@ -55,7 +55,7 @@ fn load(path: &str, command: Command, length: u32, depth: usize, time: Duration,
     let (end, mut in_flight) = (Instant::now() + time, 0);
     loop {
         requests.clear();
-        // At the end the replies are waited for: there are servers that abort when a client goes before them.
+        // At the end, wait for the replies: some servers abort when a client disconnects before its replies.
         let wanted = if Instant::now() < end { std::mem::take(&mut free) } else { 0 };
         in_flight += wanted;
         if in_flight == 0 {

@@ -75,9 +75,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Server<M, T, D> {
         self.shared.requests_running()
     }
 
-    /// Serves a client that has just connected; returns when the connection ends. There may be too many connections,
-    /// too many of its peer, or too many in their handshake. Then a connection that is idle or in its handshake is
-    /// closed; if there is none, the new one is closed (`admission`).
+    /// Serves a client that has just connected; returns when the connection ends. If there are too many connections,
+    /// too many of this peer, or too many in their handshake, one that is idle or in its handshake is closed. If there
+    /// is none, the new one is closed (`admission`).
     pub async fn serve(self: &Rc<Self>, transport: T) {
         let shared = &self.shared;
         if shared.is_stopping() || !self.make_room(transport.peer()) {

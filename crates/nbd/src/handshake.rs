@@ -83,7 +83,8 @@ impl OptionHeader {
     }
 }
 
-/// One whole option: header and data. Panics if the data is longer than 32 bits can express: it is the caller's own.
+/// One whole option: header and data. Panics if the length of the data does not fit into 32 bits: the caller makes the
+/// data, not the peer.
 pub fn option(option: OptionCode, data: &[u8]) -> Vec<u8> {
     let length = u32::try_from(data.len()).expect("an option's data is below 4 GiB");
     let mut bytes = OptionHeader { option, length }.encode().to_vec();

@@ -1,6 +1,6 @@
 //! `uraid examine`: the superblock of each member, as text and for scripts.
 //! Owns: the choice of the form, how members without a superblock are reported. Not here: the forms (`text` is mdadm's,
-//! `machine` is for scripts, `areas` what lies beside a superblock), the fields' meaning for assembly (`engine`).
+//! `machine` is for scripts, `areas` shows what lies beside a superblock), the fields' meaning for assembly (`engine`).
 //! Invariant: every superblock that parses gives a text, however strange its values. A superblock with a wrong checksum
 //! is shown, too, and counts as bad. Spec: docs/md/behaviour.md#mdadms-reports.
 

@@ -238,7 +238,7 @@ fn a_discard_of_a_whole_array_is_one_request_of_each_member() {
 fn streams_of_a_raid0_reach_its_members_merged_and_in_order() {
     let scratch = Scratch::new();
     let picture = scratch.path("order.svg");
-    // An older and longer one is there.
+    // The file exists already and is longer than the new one.
     fs::write(&picture, format!("<svg xmlns={}", "old ".repeat(1 << 20))).expect("written");
     let line = "bench --scenario raid0-order --runtime 10ms --rounds 2 --json --plot";
     let done = scratch.uraid(words(line).into_iter().chain([picture.clone()])).expect_done();

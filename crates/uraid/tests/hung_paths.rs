@@ -49,7 +49,7 @@ impl Rig {
         Served::start(&mut self.scratch.command(words))
     }
 
-    /// How a command ended that first names the member, and then gives it up.
+    /// Runs a command that first names the member and then gives it up. Returns how the command ended.
     #[track_caller]
     fn gives_up(&self, words: &[&str]) -> Done {
         let began = Instant::now();

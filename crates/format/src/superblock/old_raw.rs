@@ -21,7 +21,7 @@ pub(super) struct RawDisk {
     pub(super) reserved: [u8; 27 * 4],
 }
 
-/// Words of the host that wrote it: little-endian here.
+/// The fields have the byte order of the host that wrote them; this type reads the little-endian ones.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct RawOld {

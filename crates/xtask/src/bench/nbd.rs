@@ -97,7 +97,7 @@ pub(super) fn measure(run: &Run) -> Result<(), String> {
         packages::find(program).ok_or_else(|| format!("{program} is not installed: cargo xtask packages"))?;
     }
     let scratch = Scratch(format!("/dev/shm/uraid-bench-{}", std::process::id()).into());
-    // After `scratch`, so that the servers are dropped before their files.
+    // Declared after `scratch`, so that the servers are dropped before their files.
     let mut servers = vec![nbdkit(&scratch.0)?];
     servers.push(array(&run.uraid, &scratch.0, "raid6", 8, 6)?);
     servers.push(array(&run.uraid, &scratch.0, "raid0", 4, 4)?);
@@ -130,7 +130,7 @@ fn trial(uraid: &Path, directory: &Path) -> Result<Server, String> {
     listening("uraid raid6, 8 members of memory", socket, command)
 }
 
-/// An array and the reference in turn, under the client that keeps its requests in flight.
+/// Measures an array and the reference in turn, with the client that keeps its requests in flight.
 fn own_client(run: &Run, array: &Server, reference: &Server) -> Result<(), String> {
     let (rounds, runtime) = (own_rounds(run).to_string(), format!("{}ms", own_runtime(run).as_millis()));
     for work in OWN_WORKS {

@@ -192,7 +192,7 @@ fn judge_guest(case: &Case, facts: &Facts, sha: Option<&str>, results: &mut Resu
     let sha = sha.unwrap_or("made");
     results.add(case, Column::TheirWhole, fact(facts, case, "ours-sha", sha));
     if case.tolerates > 0 {
-        // It considered the array clean: nothing was resynced.
+        // The kernel considered the array clean and resynced nothing.
         let was_idle = fact(facts, case, "ours-action", "idle");
         results.add(case, Column::Check, was_idle.and_then(|()| fact(facts, case, "ours-mismatches", "0")));
     }
