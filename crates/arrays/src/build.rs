@@ -7,7 +7,7 @@ use crate::world::{ArrayIndex, ArrayMail};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::{Array, Config, StartPlan};
-use uraid_host::{ArenaBlocks, BadSectors, Claimed, Options, Shard, Trace};
+use uraid_host::{ArenaBlocks, BadSectors, Claimed, Local, Options, Shard, Trace};
 
 /// The arenas of the engine's rows and passes; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
@@ -98,4 +98,9 @@ where
         all.push(Built { array, traces });
     }
     all
+}
+
+/// Gives an array of this shard the device of a member that joins it while it runs: see [`Array::install`].
+pub fn install(array: &HostArray, shard: &Local, index: usize, member: &Claimed) {
+    array.install(index, ArrayMember::Host(member.on_shard(shard)));
 }

@@ -15,7 +15,7 @@ mod member;
 mod run;
 mod world;
 
-pub use build::{ArraySetup, Members, SPIN, build, options_for};
+pub use build::{ArraySetup, Members, SPIN, build, install, options_for};
 pub use member::{ArrayMember, HostArray, HostWorld, InnerArray};
 pub use run::{OnShard, Setup, Stop, run, start_and_wait};
 pub use world::{ArrayIndex, ArrayMail, ShardWorld};

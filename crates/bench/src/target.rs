@@ -9,7 +9,7 @@ use crate::work::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uraid_block::{IoError, SECTOR_BYTES, Sectors, sizes};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assemble};
-use uraid_format::create::{CreateError, CreateOptions, NewMember};
+use uraid_format::create::{CreateError, CreateOptions, NewBitmap, NewMember};
 use uraid_format::{NameTooLong, SetName, Version};
 use uraid_host::{Access, Claimed, Medium, OpenError};
 use uraid_layout::{Level, layout_name};
@@ -193,6 +193,7 @@ fn options(trial: &Trial) -> Result<CreateOptions, NameTooLong> {
         // The redundancy is not read, so it need not be consistent.
         assume_clean: true,
         force: true,
+        bitmap: NewBitmap::None,
     })
 }
 

@@ -3,18 +3,23 @@
 //! does (`read`, `mirror`, `row`), admission (`permit`), who changes the view (`steward`).
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
 
+mod checks;
+
 use crate::balance::Balance;
 use crate::by_command::FailError;
 use crate::config::Config;
+use crate::intent::Intent;
 use crate::late::ReadWatch;
 use crate::lifecycle::{Lifecycle, StartError, Status, StopError};
 use crate::mail::{Answer, Call, Mail, Message, STEWARD};
 use crate::mark::Mark;
 use crate::master::Master;
-use crate::member_counts::{CountedMember, MemberCounts};
+use crate::member_counts::MemberCounts;
+use crate::membership::{AddError, RemoveError, Vacancy};
 use crate::mirror::Mirror;
 use crate::pass::Pass;
 use crate::passes::PassError;
+use crate::places::Places;
 use crate::progress::{self, Progress};
 use crate::range_lock::RangeLock;
 use crate::read::Reader;
@@ -31,6 +36,7 @@ use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors,
     Slot, SlotSet, WritePieces,
 };
+use uraid_format::Superblock;
 use uraid_layout::Layout;
 
 /// The largest request a client is told to send.
@@ -83,9 +89,10 @@ impl<W: World> Array<W> {
         let write_mostly =
             plan.members.iter().filter(is_write_mostly).filter_map(|member| slot_of(&member.place)).collect();
         let balance = Balance::new(layout.slots(), write_mostly, world.shard().0);
-        let members = members.into_iter().enumerate();
-        let members = members.map(|(index, member)| CountedMember::new(world.clone(), member, index)).collect();
-        let parts = Parts { world, layout, geometry, members, config, view, balance, locks, in_sync_below };
+        let members = Places::new(&world, members);
+        let bitmap = plan.bitmap.as_ref().filter(|_| !config.read_only);
+        let intent = if bitmap.is_some() { Intent::new(plan) } else { Intent::none() };
+        let parts = Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below };
         let shared = Shared::new(parts);
         let (rows, writer) = match &shared.layout {
             Layout::Copies(layout) => (None, Writer::Copies(Mirror::new(shared.clone(), layout.clone()))),
@@ -99,7 +106,7 @@ impl<W: World> Array<W> {
         let read_watch = ReadWatch::new(shared.clone());
         let pass = Pass::new(shared.clone(), io.clone());
         let is_first = shared.world.shard() == STEWARD;
-        let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, io, read_watch.clone()));
+        let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, bitmap, io, read_watch.clone()));
         let reader = Reader::new(shared.clone(), rows);
         Rc::new(Array { shared, reader, writer, read_watch, pass, lifecycle })
     }
@@ -114,9 +121,9 @@ impl<W: World> Array<W> {
         self.shared.counters()
     }
 
-    /// This shard's counts of requests to each member of the plan.
+    /// This shard's counts of requests to each member, by index: those of the plan, then those that were installed.
     pub fn member_counts(&self) -> Vec<MemberCounts> {
-        self.shared.members.iter().map(CountedMember::counts).collect()
+        self.shared.members.counts()
     }
 
     /// Requests of this shard that are inside an epoch.
@@ -155,6 +162,39 @@ impl<W: World> Array<W> {
     /// others record it. An array that froze because these members are full then takes writes again. Shard 0 only.
     pub async fn fail(&self, slots: SlotSet) -> Result<(), FailError> {
         self.lifecycle().commands.fail(slots).await
+    }
+
+    /// Whether a member could join now, and what its superblock is to be made from. Shard 0 only.
+    pub fn vacancy(&self) -> Result<Vacancy, AddError> {
+        self.lifecycle().membership.vacancy()
+    }
+
+    /// Reserves an index for a device that joins. Its superblock is made from [`Array::vacancy`], and one device joins at
+    /// a time. Then [`Array::install`] on every shard, and [`Array::add`]. Shard 0 only.
+    pub fn reserve(&self, superblock: Superblock) -> Result<usize, AddError> {
+        self.lifecycle().membership.reserve(superblock)
+    }
+
+    /// Gives this shard the device of a member whose index was reserved.
+    pub fn install(&self, index: usize, member: W::Member) {
+        self.shared.members.install(&self.shared.world, index, member);
+    }
+
+    /// Makes a member that is installed on every shard a spare; it takes a slot that lacks a member by itself. Returns
+    /// when the superblocks list it. After an error the caller lets it go. Shard 0 only.
+    pub async fn add(&self, index: usize) -> Result<(), AddError> {
+        self.lifecycle().membership.add(index).await
+    }
+
+    /// Takes a spare or a failed member out of the array. Returns when no request uses it and the superblocks of the
+    /// others say so; its own stays as it is, as with md. Then [`Array::let_go`] on every shard. Shard 0 only.
+    pub async fn remove(&self, index: usize) -> Result<(), RemoveError> {
+        self.lifecycle().membership.remove(index).await
+    }
+
+    /// Lets this shard's device of a removed member go. It closes when the last request to it has ended.
+    pub fn let_go(&self, index: usize) {
+        self.shared.members.let_go(index);
     }
 
     /// Publishes the view again and waits until every request that was inside has left. It measures what a drain costs
@@ -207,12 +247,18 @@ impl<W: World> Array<W> {
                 None => Err(Call::Lock(range)),
             },
             Call::PassReport => Ok(Answer::Passed(self.pass.report())),
+            Call::TakeFindings => Ok(Answer::Findings(self.pass.take_findings())),
+            Call::Steer(steering) => {
+                self.pass.steer(steering);
+                Ok(Answer::Done)
+            }
             Call::Drain(_)
             | Call::Pass(_)
             | Call::CountWrites
             | Call::Torn
             | Call::SetTorn { .. }
             | Call::NeedDirty
+            | Call::NeedBits(_)
             | Call::Fail(_)
             | Call::ReadErrors { .. }
             | Call::Flush
@@ -223,7 +269,9 @@ impl<W: World> Array<W> {
 
     async fn answer(&self, call: Call) -> Answer {
         match call {
-            Call::Switch(_) | Call::PassReport => unreachable!("these are answered at once"),
+            Call::Switch(_) | Call::PassReport | Call::TakeFindings | Call::Steer(_) => {
+                unreachable!("these are answered at once")
+            }
             Call::Drain(epoch) => {
                 self.shared.epochs.drain(epoch).await;
                 Answer::Done
@@ -239,6 +287,7 @@ impl<W: World> Array<W> {
             }
             Call::CountWrites => Answer::Count(self.shared.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.lifecycle().dirty_mark.set().await),
+            Call::NeedBits(chunks) => Answer::Bits(self.lifecycle().bitmap().need(chunks).await),
             Call::Fail(failures) => Answer::Failed(self.lifecycle().recorder.fail_members(&failures).await),
             Call::ReadErrors { errors, was_read_elsewhere } => {
                 self.lifecycle().health.count_read_errors(&errors, was_read_elsewhere).await;

@@ -5,6 +5,7 @@
 //! chosen only if `--force` needs it.
 //! Spec: docs/md/behaviour.md#assembly. md's margin of one event applies only if the freshest superblock agrees.
 
+mod bitmap;
 mod choose;
 mod error;
 mod reshape;
@@ -12,9 +13,11 @@ mod start;
 
 use std::fmt;
 use uraid_block::{Sectors, Slot, SlotSet};
+use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::{Superblock, uuid};
 use uraid_layout::Layout;
 
+pub use bitmap::BitmapPlan;
 pub use error::{AssembleError, Duplicate, History, Named, SetCount, Unsupported};
 pub use reshape::{HalfReshaped, assemble_half_reshaped};
 
@@ -155,8 +158,10 @@ pub enum ReadOnlyReason {
     Requested,
     /// The superblocks are of version 0.90, which uraid reads and does not write.
     OldSuperblock,
-    /// An internal write-intent bitmap would have to be updated.
+    /// An internal write-intent bitmap would have to be updated, and was not read: see [`StartPlan::take_bitmaps`].
     Bitmap,
+    /// An internal write-intent bitmap would have to be updated, and cannot be.
+    BitmapUnusable(BitmapUnusable),
     /// A partial parity log would have to be updated.
     Ppl,
     /// A member has bad blocks recorded.
@@ -201,6 +206,10 @@ pub struct StartPlan {
     pub is_dirty: bool,
     /// The array may only be read.
     pub read_only: Option<ReadOnlyReason>,
+    /// Why it may only be read even if its bitmap can be kept up to date.
+    pub read_only_besides: Option<ReadOnlyReason>,
+    /// Its write-intent bitmap, if it has one that is kept up to date.
+    pub bitmap: Option<BitmapPlan>,
     /// The event count of the freshest superblock. Members below it must be brought up to it, durably, before any
     /// member gets a higher count: see [`StartPlan::lagging`].
     pub events: u64,
@@ -237,7 +246,8 @@ impl StartPlan {
 /// - A dirty raid4, 5 or 6 is an error if a missing member's blocks would be reconstructed: parity that a crash left
 ///   half-written would produce wrong data for it.
 /// - An array starts read-only if a bitmap, a partial parity log or a bad-block list would have to be updated. A
-///   reshape, a journal, a clustered bitmap or unknown feature bits are an error.
+///   reshape, a journal, a clustered bitmap or unknown feature bits are an error. [`StartPlan::take_bitmaps`] lets an
+///   array with a bitmap take writes.
 /// - A member that md is rebuilding, or that is to replace another, is left out, and the array starts read-only: a
 ///   write would record this member as failed, and md would start the rebuild again. With `run` it takes writes anyway.
 ///
@@ -298,6 +308,12 @@ impl fmt::Display for ReadOnlyReason {
                 "its superblocks are of version 0.90, which are not written; `mdadm --assemble --update=metadata` converts them"
             }
             ReadOnlyReason::Bitmap => "the array has an internal bitmap, which writes would have to keep up to date",
+            ReadOnlyReason::BitmapUnusable(error) => {
+                return write!(
+                    out,
+                    "{error}, and writes would have to keep it up to date; `mdadm --assemble --update=no-bitmap` removes it"
+                );
+            }
             ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
             ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which cannot be kept up to date yet",
             ReadOnlyReason::Events { found } => {

@@ -24,6 +24,9 @@ pub struct Config {
     pub collect_failures: Duration,
     /// What happens to a member that has no room for a write.
     pub on_full: OnFull,
+    /// The time between two rounds that clear bits of the bitmap, in place of the one that its header says (md:
+    /// daemon_sleep).
+    pub clear_bits_after: Option<Duration>,
     /// The longest stretch that a pass locks and reads of a member at once, at least one sector. More than fits one piece
     /// of the pass arena is cut to that.
     pub pass_window: Sectors,
@@ -47,6 +50,7 @@ impl Default for Config {
             read_errors_max: READ_ERRORS_MAX,
             collect_failures: COLLECT_FAILURES,
             on_full: OnFull::Freeze,
+            clear_bits_after: None,
             pass_window: Sectors(WINDOW),
         }
     }

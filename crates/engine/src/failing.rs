@@ -21,15 +21,15 @@
 use crate::World;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::master::{Change, FreezeCause, Master};
+use crate::master::{Change, FreezeCause, Master, MemberState};
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
 use crate::verdict::{Operation, Verdict};
 use crate::view::Gate;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use uraid_block::SlotSet;
 use uraid_block::local::{Notify, race};
+use uraid_block::{IoError, SlotSet};
 
 /// Failures that are judged together.
 struct Collection {
@@ -94,6 +94,27 @@ impl<W: World> Judge<W> {
             is_new |= self.collect(waits).await;
         }
         is_new
+    }
+
+    /// Judges members that failed a write of their metadata. A spare needs no verdict.
+    pub(crate) async fn judge_members(&self, failed: &[(usize, IoError)]) {
+        assert!(!failed.is_empty());
+        let mut failures: Vec<Failure> = Vec::new();
+        for (member, error) in failed {
+            let state = self.steward.master().members()[*member];
+            match state {
+                MemberState::Active(slot) | MemberState::Recovering { slot, .. } => {
+                    failures.push(Failure::new(slot, Operation::Superblock, *error));
+                }
+                MemberState::Spare => {
+                    mark::hit(Mark::SpareFailed);
+                    let (member, error, at) = (*member, *error, self.steward.shared.world.now());
+                    self.steward.apply(Change::FailSpare { member, error, at });
+                }
+                MemberState::Removed | MemberState::Faulty { .. } => {}
+            }
+        }
+        self.judge_together(&failures).await;
     }
 
     /// Adds failures to those that are being collected, and waits until they are judged. The first caller of a

@@ -87,7 +87,7 @@ impl<W: World> Flusher<W> {
         let index = |slot: Slot| shared.with_view(|view| view.member(slot).index);
         let outcomes = join_all(slots.iter().map(async |slot: Slot| {
             let flushed = index(slot);
-            let outcome = shared.members[flushed].flush().await;
+            let outcome = shared.members.get(flushed).flush().await;
             outcome.err().map(|error| Failure::new(slot, Operation::Flush, error).of(flushed))
         }));
         outcomes.await.into_iter().flatten().collect()

@@ -19,7 +19,7 @@ use crate::record::Recorder;
 use crate::steward::Steward;
 use crate::verdict::Operation;
 use crate::view::Gate;
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uraid_block::{IoError, Range, ShardIndex};
@@ -60,14 +60,21 @@ struct Member {
 
 impl<W: World> Health<W> {
     pub(crate) fn new(steward: &Rc<Steward<W>>, judge: &Rc<Judge<W>>, recorder: &Rc<Recorder<W>>) -> Health<W> {
-        let members = RefCell::new(vec![Member::default(); steward.shared.members.len()]);
+        let members = RefCell::default();
         Health { steward: steward.clone(), judge: judge.clone(), recorder: recorder.clone(), members }
+    }
+
+    /// Makes room for all members that there are.
+    fn all(&self) -> RefMut<'_, Vec<Member>> {
+        let mut members = self.members.borrow_mut();
+        members.resize_with(self.steward.master().members().len(), Member::default);
+        members
     }
 
     /// Records an error that a shard reports.
     pub(crate) fn note(&self, report: &ErrorReport) {
         assert!(report.shard.0 < self.steward.shared.world.shards(), "a report is of a shard of this array");
-        let member = &mut self.members.borrow_mut()[report.member];
+        let member = &mut self.all()[report.member];
         let kind = report.kind as usize;
         let before = std::mem::replace(&mut member.shards.entry(report.shard).or_default()[kind], report.count);
         assert!(report.count > before, "mail of a shard comes in order");
@@ -78,7 +85,7 @@ impl<W: World> Health<W> {
     }
 
     pub(crate) fn errors(&self) -> Vec<MemberErrors> {
-        self.members.borrow().iter().map(|member| member.errors).collect()
+        self.all().iter().map(|member| member.errors).collect()
     }
 
     /// Counts read errors, and fails members that are over the limit.
@@ -111,7 +118,7 @@ impl<W: World> Health<W> {
             return false;
         }
         let index = steward.shared.with_view(|view| view.member(error.slot)).index;
-        let member = &mut self.members.borrow_mut()[index];
+        let member = &mut self.all()[index];
         if member.reads.note(steward.shared.world.now(), error.range) <= steward.shared.config.read_errors_max {
             return false;
         }

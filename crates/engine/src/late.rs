@@ -22,6 +22,7 @@
 use crate::buffers;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
+use crate::member_counts::CountedMember;
 use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::Copies;
@@ -30,7 +31,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, race};
-use uraid_block::{Device, ErrorKind, IoError, MemberSector, Slot};
+use uraid_block::{Device, ErrorKind, IoError, MemberSector, Sector, Slot};
 use uraid_layout::Layout;
 
 /// A disk that is busy or moves its heads ends at least one read in this time. A disk that recovers a sector may take
@@ -162,8 +163,11 @@ impl<W: World> ReadWatch<W> {
         assert!(!was_slow, "a slow member has one probe");
         let watch = self.clone();
         let probed = self.shared.with_view(|view| view.member(slot).index);
+        // Both now: no drain waits for a probe, and the member may have been removed when it asks again.
+        let (member, at) = (self.shared.member(slot), self.shared.on_device(slot, MemberSector(0)));
         self.shared.world.spawn(async move {
-            if let Either::Left(Err(error)) = race(watch.ask_whether_it_answers(slot), watch.shared.stopped()).await {
+            let answers = watch.ask_whether_it_answers(&member, at);
+            if let Either::Left(Err(error)) = race(answers, watch.shared.stopped()).await {
                 // Report that the member is gone. Ignore whether it was recorded: no write here depends on it.
                 let _ = watch.shared.report(&[Failure::new(slot, Operation::Read, error).of(probed)]).await;
             }
@@ -173,11 +177,10 @@ impl<W: World> ReadWatch<W> {
         });
     }
 
-    async fn ask_whether_it_answers(&self, slot: Slot) -> Result<(), IoError> {
-        let member = self.shared.member(slot);
+    async fn ask_whether_it_answers(&self, member: &CountedMember<W>, at: Sector) -> Result<(), IoError> {
         loop {
             let into = buffers::take(&self.shared.world, Pool::Request, member.geometry().logical_block).await;
-            match member.read(self.shared.on_device(slot, MemberSector(0)), into).await {
+            match member.read(at, into).await {
                 // A page cache may answer the probe, so check also that the member has no old requests.
                 Ok(_) if member.unanswered_for() < OLD => return Ok(()),
                 Ok(_) => self.shared.world.sleep(LOOK).await,

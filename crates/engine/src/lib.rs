@@ -6,6 +6,8 @@ mod allocation;
 mod array;
 pub mod assemble;
 mod balance;
+mod bitmap;
+mod blame;
 mod buffers;
 mod by_command;
 mod calls;
@@ -14,9 +16,11 @@ mod config;
 mod epochs;
 mod failing;
 mod failure;
+mod findings;
 mod flush;
 mod gather;
 mod health;
+mod intent;
 mod late;
 mod lifecycle;
 mod mail;
@@ -24,10 +28,13 @@ pub mod mark;
 mod master;
 mod member_counts;
 mod member_io;
+mod membership;
 mod mirror;
 mod pass;
+mod pass_control;
 mod passes;
 mod permit;
+mod places;
 mod progress;
 mod range_lock;
 mod read;
@@ -57,18 +64,23 @@ extern crate self as uraid_engine;
 
 pub use array::Array;
 pub use assemble::{
-    AssembleError, AssembleOptions, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal, Refused,
-    StartPlan, assemble, assemble_half_reshaped,
+    AssembleError, AssembleOptions, BitmapPlan, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal,
+    Refused, StartPlan, assemble, assemble_half_reshaped,
 };
+pub use bitmap::BitmapStatus;
 pub use by_command::{FailError, StaysFrozen};
 pub use config::Config;
 pub use failure::RequestKind;
+pub use findings::{CheckEnd, Checked, Mismatch};
 pub use health::{ErrorCount, MemberErrors};
 pub use lifecycle::{StartError, Status, StopError};
 pub use mail::Mail;
 pub use master::MemberState;
 pub use member_counts::{MemberCounts, RequestCounts, Slowest};
-pub use passes::PassError;
+pub use membership::{AddError, RemoveError, Vacancy};
+pub use pass_control::SpeedLimits;
+pub use passes::{CheckError, PassError};
+pub use places::MEMBERS_MAX;
 pub use progress::{PassKind, Progress};
 pub use shared::Counters;
 pub use world::{Pool, World};

@@ -5,6 +5,8 @@
 //! when all is on the members.
 
 use crate::World;
+use crate::assemble::BitmapPlan;
+use crate::bitmap::{Bitmap, BitmapStatus};
 use crate::by_command::Commands;
 use crate::clean::DirtyMark;
 use crate::failing::Judge;
@@ -13,6 +15,7 @@ use crate::health::{Health, MemberErrors};
 use crate::late::ReadWatch;
 use crate::mark::{self, Mark};
 use crate::master::{Change, Master, MemberState};
+use crate::membership::Membership;
 use crate::passes::Passes;
 use crate::progress::Progress;
 use crate::record::Recorder;
@@ -77,12 +80,14 @@ pub struct Status {
     pub pass: Option<Progress>,
     /// When they were last written, in seconds since 1970.
     pub updated: u64,
-    /// Each member of the start plan, in its order.
+    /// Each member by its index: those of the start plan in its order, then those that were added.
     pub members: Vec<MemberState>,
     /// The errors of each of them, summed over all shards.
     pub errors: Vec<MemberErrors>,
     /// The array's geometry as a device.
     pub geometry: Geometry,
+    /// Its bitmap, if it has one that is kept up to date.
+    pub bitmap: Option<BitmapStatus>,
     /// Rounds of superblock writes so far.
     pub records: u64,
     /// How long the last failure took from the report to the durable record, including the collection time.
@@ -109,27 +114,49 @@ pub(crate) struct Lifecycle<W: World> {
     pub(crate) health: Health<W>,
     pub(crate) commands: Rc<Commands<W>>,
     pub(crate) passes: Rc<Passes<W>>,
+    bitmap: Option<Rc<Bitmap<W>>>,
+    pub(crate) membership: Membership<W>,
     read_watch: Rc<ReadWatch<W>>,
 }
 
 impl<W: World> Lifecycle<W> {
-    /// `rows`: of parity levels.
+    /// `bitmap`: of an array that has one. `rows`: of parity levels.
     pub(crate) fn new(
         shared: Rc<Shared<W>>,
         master: Master,
+        bitmap: Option<&BitmapPlan>,
         rows: Option<Rc<RowIo<W>>>,
         read_watch: Rc<ReadWatch<W>>,
     ) -> Lifecycle<W> {
         let torn_resync = TornResync::new(shared.clone(), rows);
         let steward = Steward::new(shared, master);
         let judge = Judge::new(&steward);
-        let recorder = Recorder::new(&steward, &judge);
         let flusher = Flusher::new(&steward);
+        let bitmap = bitmap.map(|plan| Bitmap::new(&steward, &judge, &flusher, plan));
+        let recorder = Recorder::new(&steward, &judge, bitmap.as_ref());
         let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);
         let health = Health::new(&steward, &judge, &recorder);
-        let passes = Passes::new(&steward, &recorder, &flusher);
+        let passes = Passes::new(&steward, &recorder, &flusher, bitmap.as_ref());
         let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, &passes, torn_resync);
-        Lifecycle { steward, judge, recorder, flusher, dirty_mark, health, commands, passes, read_watch }
+        let membership = Membership::new(&steward, &recorder);
+        Lifecycle {
+            steward,
+            judge,
+            recorder,
+            flusher,
+            dirty_mark,
+            health,
+            commands,
+            passes,
+            bitmap,
+            membership,
+            read_watch,
+        }
+    }
+
+    /// For writes, which ask for bits only if the array has a bitmap.
+    pub(crate) fn bitmap(&self) -> &Rc<Bitmap<W>> {
+        self.bitmap.as_ref().expect("only an array with a bitmap has bits")
     }
 
     /// Brings the superblocks up to date, and opens the gate. A resync runs beside the requests.
@@ -176,6 +203,9 @@ impl<W: World> Lifecycle<W> {
         self.read_watch.begin();
         self.passes.begin();
         steward.shared.world.spawn(self.dirty_mark.clone().watch_idle());
+        if let Some(bitmap) = &self.bitmap {
+            steward.shared.world.spawn(bitmap.clone().clear_now_and_then());
+        }
         Ok(())
     }
 
@@ -197,6 +227,9 @@ impl<W: World> Lifecycle<W> {
         self.steward.drain(epoch).await;
         // A member that fails in it must be recorded by this stop.
         self.passes.flush_over().await;
+        if let Some(bitmap) = &self.bitmap {
+            bitmap.clearing_over().await;
+        }
         let outcome = match frozen {
             Some(error) => {
                 mark::hit(Mark::StoppedFrozen);
@@ -209,6 +242,11 @@ impl<W: World> Lifecycle<W> {
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
+        if let Some(bitmap) = &self.bitmap
+            && outcome.is_ok()
+        {
+            bitmap.clear_at_stop().await;
+        }
         if steward.master().needs_resync() && !is_read_only {
             mark::hit(Mark::ResyncStopped);
             if sabotage::is(Sabotage::StopSplits) {
@@ -223,8 +261,12 @@ impl<W: World> Lifecycle<W> {
             let _ = self.recorder.record_up_to(version).await;
         }
         let last = self.recorder.turn().await;
+        let last_of_bitmap = match &self.bitmap {
+            Some(bitmap) => Some(bitmap.turn().await),
+            None => None,
+        };
         let epoch = self.steward.publish(Change::Stop).await;
-        drop(last);
+        drop((last, last_of_bitmap));
         // If the array froze after the gate was closed, reads were admitted again: wait for them.
         self.steward.drain(epoch).await;
         assert_eq!(steward.shared.epochs.in_flight(), 0, "a stopped array has no request");
@@ -258,7 +300,7 @@ impl<W: World> Lifecycle<W> {
         let steward = &self.steward;
         let master = steward.master();
         let errors = self.health.errors();
-        assert_eq!(master.members().len(), errors.len(), "both are of the members of the start plan");
+        assert_eq!(master.members().len(), errors.len(), "both are of all members");
         Status {
             level: steward.shared.layout.level(),
             slots: steward.shared.layout.slots(),
@@ -271,6 +313,7 @@ impl<W: World> Lifecycle<W> {
             members: master.members().to_vec(),
             errors,
             geometry: steward.shared.geometry.clone(),
+            bitmap: self.bitmap.as_ref().map(|bitmap| bitmap.status()),
             records: self.recorder.rounds(),
             last_record: self.recorder.last_record(),
             counters: steward.shared.counters(),

@@ -3,6 +3,8 @@
 //! Invariant: every call is answered once, to the shard that made it.
 
 use crate::failure::{ErrorReport, Failure, ReadError};
+use crate::findings::Mismatch;
+use crate::pass_control::Steering;
 use crate::progress::{PassOrder, PassReport};
 use crate::range_lock::LockId;
 use crate::recorded::{FailureOutcome, Recorded};
@@ -61,8 +63,14 @@ pub(crate) enum Call {
     Pass(PassOrder),
     /// Steward to shard: how far have you come?
     PassReport,
+    /// Steward to shard: what have you found in this check? You need not keep it.
+    TakeFindings,
+    /// Steward to shard: pause passes, end them, keep to these limits.
+    Steer(Steering),
     /// Shard to steward: make the dirty mark durable.
     NeedDirty,
+    /// Shard to steward: make the bits of these chunks durable.
+    NeedBits(Range<u64>),
     /// Shard to steward: these members failed; answer when the superblocks say so.
     Fail(Vec<Failure>),
     /// Shard to steward: a request met these read errors. Answer when they are counted, and members over the limit
@@ -84,7 +92,9 @@ pub(crate) enum Answer {
     Count(u64),
     Torn(TornParts),
     Passed(PassReport),
+    Findings(Vec<Mismatch>),
     Dirty(Result<(), IoError>),
+    Bits(Result<(), IoError>),
     Failed(FailureOutcome),
     Locked(LockId),
     /// The answer to a row write and to a flush.
@@ -113,8 +123,18 @@ impl Answer {
         report
     }
 
+    pub(crate) fn findings(self) -> Vec<Mismatch> {
+        let Answer::Findings(list) = self else { panic!("answered with {self:?}") };
+        list
+    }
+
     pub(crate) fn dirty(self) -> Result<(), IoError> {
         let Answer::Dirty(outcome) = self else { panic!("answered with {self:?}") };
+        outcome
+    }
+
+    pub(crate) fn bits(self) -> Result<(), IoError> {
+        let Answer::Bits(outcome) = self else { panic!("answered with {self:?}") };
         outcome
     }
 

@@ -53,6 +53,18 @@ marks! {
     CatchUpFailed,
     /// Start: superblocks first, because they do not record a missing member, or wrongly say clean.
     StartRecorded,
+    /// Assembly: no bitmap is as fresh as the superblocks, and all bits are set.
+    BitmapOutOfDate,
+    /// Start: a member gets the bitmap before its superblock.
+    BitmapBroughtUp,
+    /// Bitmap: a write waits for a page that another one has asked for.
+    BitShared,
+    /// Bitmap: a member could not take a page.
+    BitmapWriteFailed,
+    /// Bitmap: bits are cleared.
+    BitsCleared,
+    /// Bitmap: a resync skips what no bit names.
+    ResyncSkippedClean,
     /// Start: a stop arrived first.
     StartStopped,
     /// Resync: a sector could neither be read nor computed, so the array stays dirty.
@@ -71,6 +83,14 @@ marks! {
     ResyncWriteFailed,
     /// Resync: stopped half way.
     ResyncStopped,
+    /// Check or repair: a disagreement, and it cannot be known what is wrong.
+    CheckFound,
+    /// Check or repair: a disagreement whose wrong copy or block is known.
+    CheckNamed,
+    /// Check or repair: a sector that a member could not read is written again.
+    CheckHealed,
+    /// Check or repair: ended before it was complete.
+    CheckEnded,
     /// One report holds failures of several members.
     FailedTogether,
     /// A report of a member that has already failed.

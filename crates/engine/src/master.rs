@@ -3,15 +3,20 @@
 //! a change is made (`steward`, `failing`, `record`, `lifecycle`, `by_command`), superblocks (`images`).
 //! Invariant: the state changes by [`Master::apply`] only, which checks it. The view of every shard is derived from it.
 
+mod bitmap;
 mod check;
 mod images;
+mod left_behind;
+mod members;
 mod recovery;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use images::Image;
+pub(crate) use members::Membership;
 
 use crate::failure::Failure;
+use crate::intent::BitsRound;
 use crate::progress;
 use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
@@ -34,6 +39,8 @@ pub enum MemberState {
     },
     /// Waiting for a slot.
     Spare,
+    /// Without a device: it was removed, or is about to be added.
+    Removed,
     /// Failed while the array was open.
     Faulty {
         /// The slot it had.
@@ -52,7 +59,7 @@ impl MemberState {
     pub(crate) fn is_trusted(&self) -> bool {
         match self {
             MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => true,
-            MemberState::Faulty { .. } => false,
+            MemberState::Removed | MemberState::Faulty { .. } => false,
         }
     }
 
@@ -60,7 +67,7 @@ impl MemberState {
     pub fn slot(&self) -> Option<Slot> {
         match self {
             MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Some(*slot),
-            MemberState::Spare | MemberState::Faulty { .. } => None,
+            MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,
         }
     }
 }
@@ -126,6 +133,10 @@ pub(crate) enum Change<'a> {
     ShowRecovered(SlotSet),
     /// The superblocks say so: they are read.
     EndRecovery(SlotSet),
+    /// No shard may rely on a bit of the bitmap that it knows: it may be cleared.
+    ForgetBits,
+    /// A member joins or leaves.
+    Membership(Membership),
     /// Takes trust from members in use.
     FailMembers(&'a [Failure], Tick),
     /// Takes trust from a spare, whose superblock could not be written.
@@ -178,6 +189,8 @@ pub(crate) struct Master {
     is_suspect: bool,
     /// Slots whose recovery has ended, and is not recorded yet.
     shown_recovered: SlotSet,
+    /// The spare that the superblocks do not list yet.
+    joining: Option<usize>,
     /// The gate was open.
     has_opened: bool,
     /// The array is frozen. It stays so until its next start, or until the members that it froze over are failed.
@@ -189,6 +202,9 @@ pub(crate) struct Master {
     updated: u64,
     /// Indexes of members in a slot whose superblock on disk has fewer events than the freshest one.
     lagging: Vec<usize>,
+    /// Sectors from each superblock to the bitmap, and what that takes, if the array has one that is kept up to date.
+    bitmap: Option<(i32, Sectors)>,
+    bits_round: BitsRound,
     /// Counts changes that superblocks must show, and which of them they show.
     version: u64,
     recorded: u64,
@@ -255,12 +271,15 @@ impl Master {
             is_dirty: resync_from(plan) == Some(Sectors::ZERO),
             is_suspect: false,
             shown_recovered: SlotSet::EMPTY,
+            joining: None,
             has_opened: false,
             frozen: None,
             missed_round: SlotSet::EMPTY,
             events: plan.events,
             updated: plan.template.updated_seconds(),
             lagging: plan.lagging().collect(),
+            bitmap: bitmap::bitmap_of(plan),
+            bits_round: BitsRound::default(),
             version: 0,
             recorded: 0,
             is_recorded: true,
@@ -284,6 +303,7 @@ impl Master {
             takes_writes: self.takes_writes,
             copies: self.copies(),
             is_recorded: self.is_recorded,
+            bits_round: self.bits_round,
         }
     }
 
@@ -296,7 +316,7 @@ impl Master {
                 MemberState::Active(slot) => (*slot, Access::ReadWrite),
                 MemberState::Recovering { slot, .. } => (*slot, Access::WriteOnly),
                 MemberState::Faulty { slot: Some(slot), .. } => (*slot, Access::None),
-                MemberState::Faulty { slot: None, .. } | MemberState::Spare => continue,
+                MemberState::Faulty { slot: None, .. } | MemberState::Spare | MemberState::Removed => continue,
             };
             assert!(slot.0 < self.slots);
             let of_slot: &mut Option<SlotMember> = &mut of_slots[slot.index()];
@@ -367,12 +387,10 @@ impl Master {
                 self.version += 1;
             }
             Change::EndRecovery(slots) => self.end_recovery(slots),
+            Change::ForgetBits => self.bits_round.0 += 1,
+            Change::Membership(change) => self.change_membership(change),
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
-            Change::FailSpare { member, error, at } => {
-                assert_eq!(self.members[member], MemberState::Spare, "a member in a slot is judged with the others");
-                self.members[member] = MemberState::Faulty { slot: None, operation: Operation::Superblock, error, at };
-                self.version += 1;
-            }
+            Change::FailSpare { member, error, at } => self.fail_spare(member, error, at),
             Change::Freeze(kind, cause) => self.freeze(kind, cause),
             Change::MissRound(slot) => self.missed_round.insert(slot),
             Change::Unfreeze(failures, at) => self.unfreeze(failures, at),
@@ -401,30 +419,6 @@ impl Master {
         if !self.is_redundant || self.is_dirty {
             // There is no dirty mark to wait for.
             self.takes_writes = true;
-        }
-    }
-
-    /// Called when a member is left out of the array, while its superblock may have as many events as the newest round.
-    ///
-    /// `mdadm --assemble --force` accepts a member that is at most one event behind, whatever the freshest superblock
-    /// says of it. So the others must be two events ahead before any request that this member has missed is answered.
-    /// That takes two rounds: in one step of two, a crash in mid-round would leave the others too far apart.
-    ///
-    /// ```text
-    ///   events     left out: 7     the others: 7 -> 8 -> 9, then the answer
-    /// ```
-    fn leave_behind(&mut self) {
-        let rounds = if records_once() { 1 } else { 2 };
-        self.events_min = self.events_min.max(self.events + rounds);
-    }
-
-    /// [`Master::leave_behind`] for devices that the array was started without; once, before the first write. A crash may
-    /// have cut a round short that had reached such a device and no member here: then it is one event ahead of them.
-    fn leave_outsiders_behind(&mut self) {
-        if self.has_outsiders {
-            let rounds = if records_once() { 1 } else { 3 };
-            self.events_min = self.events_min.max(self.events + rounds);
-            self.has_outsiders = false;
         }
     }
 

@@ -53,7 +53,7 @@ impl<W: World> Shared<W> {
     #[inline]
     pub(crate) fn read_run(&self, run: &MemberRun, into: ReadPieces) -> impl Future<Output = Result<Lease, ReadError>> {
         async move {
-            let member = &self.members[run.index];
+            let member = self.members.get(run.index);
             let _in_flight = self.balance.begin(run.slot);
             let begun = member.begin();
             let outcome = member.uncounted().read(run.range.start, into).await;
@@ -74,7 +74,7 @@ impl<W: World> Shared<W> {
         fua: Fua,
     ) -> impl Future<Output = Result<(), Failure>> {
         async move {
-            let member = &self.members[run.index];
+            let member = self.members.get(run.index);
             let begun = member.begin();
             let outcome = member.uncounted().write(run.range.start, from, fua).await;
             member.end(&begun, RequestKind::Write, run.range, outcome.err());

@@ -103,7 +103,7 @@ impl<W: World> Mirror<W> {
         fua: Fua,
     ) -> impl Future<Output = Result<(), Failure>> {
         async move {
-            let member = &self.shared.members[place.index];
+            let member = self.shared.members.get(place.index);
             let begun = member.begin();
             let outcome = member.uncounted().write(place.range.start, from, fua).await;
             member.end(&begun, RequestKind::Write, place.range, outcome.err());

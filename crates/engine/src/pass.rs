@@ -18,12 +18,16 @@
 //! A recovery of a mirror goes over the sectors of the member, because `recovery_offset` counts these, and locks the
 //! array sectors whose copies they are. All other passes go over what they lock.
 
+use crate::findings::Mismatch;
+use crate::mark::{self, Mark};
+use crate::pass_control::{PassPace, Steering};
 use crate::permit::UNIT;
 use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, WINDOW};
 use crate::resync::{Resync, Window};
 use crate::row_io::RowIo;
-use crate::sabotage::{self, Sabotage};
+use crate::sabotage;
 use crate::shared::Shared;
+use crate::view::Gate;
 use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -52,6 +56,7 @@ pub(crate) struct Pass<W: World> {
     /// The first window with a sector that could neither be read nor computed.
     unreadable_from: Cell<Option<u64>>,
     is_running: Cell<bool>,
+    pace: PassPace,
 }
 
 impl<W: World> Pass<W> {
@@ -68,6 +73,7 @@ impl<W: World> Pass<W> {
             counts: Cell::default(),
             unreadable_from: Cell::new(None),
             is_running: Cell::new(false),
+            pace: PassPace::new(),
         }
     }
 
@@ -90,8 +96,9 @@ impl<W: World> Pass<W> {
     fn begin(&self, order: &PassOrder) {
         self.below.set(match order.kind {
             PassKind::Resync => self.shared.in_sync_below.get().0,
-            PassKind::Recovery => order.from.0,
+            PassKind::Recovery | PassKind::Check | PassKind::Repair => order.from.0,
         });
+        self.take_findings();
         self.counts.set(PassCounts::default());
         self.unreadable_from.set(None);
     }
@@ -107,6 +114,16 @@ impl<W: World> Pass<W> {
         }
     }
 
+    /// What this shard's part of a check or repair has found. Nothing is left.
+    pub(crate) fn take_findings(&self) -> Vec<Mismatch> {
+        self.resync.findings.borrow_mut().take()
+    }
+
+    /// Pauses or ends passes, or sets their speed.
+    pub(crate) fn steer(&self, steering: Steering) {
+        self.pace.steer(&self.shared, steering);
+    }
+
     fn readable_below(&self) -> u64 {
         self.unreadable_from.get().map_or(self.below.get(), |from| self.below.get().min(from))
     }
@@ -114,18 +131,27 @@ impl<W: World> Pass<W> {
     /// Takes one window after the other, while the gate is open.
     async fn pass_windows(&self, order: &PassOrder) -> Result<(), IoError> {
         loop {
+            if self.is_at_end(order) {
+                return Ok(());
+            }
+            self.pace.turn(&self.shared, order.number).await;
             let Some(_inside) = self.shared.admit_pass() else { return Ok(()) };
-            if !self.has_member(order) {
+            if !self.has_member(order) || self.pace.is_ended(order.number) {
                 return Ok(());
             }
             let Some(window) = self.take_window(order) else { return Ok(()) };
-            let _lock = if sabotage::is(Sabotage::PassUnlocked) {
-                None
-            } else {
+            let _lock = if sabotage::locks_window(order.kind.is_by_command()) {
                 Some(self.shared.locks.guard(self.locked(&window)).await)
+            } else {
+                None
             };
             if !self.shared.torn.is_empty() {
                 // A write of these rows may have been refused half done while this window waited for its lock.
+                return Err(ErrorKind::Frozen.into());
+            }
+            // A write that a freeze refused half done unlocks after every shard has that view. A vote over it could
+            // change what readers see of the canonical copy.
+            if order.kind.is_by_command() && self.shared.with_view(|view| view.gate != Gate::Open) {
                 return Err(ErrorKind::Frozen.into());
             }
             let met = self.resync.resync_window(order, window).await?;
@@ -133,10 +159,17 @@ impl<W: World> Pass<W> {
         }
     }
 
+    /// Whether no window is left to begin: nothing waits for the time of one then.
+    fn is_at_end(&self, order: &PassOrder) -> bool {
+        let Some(_inside) = self.shared.admit_pass() else { return true };
+        let is_over = !self.has_member(order) || self.pace.is_ended(order.number);
+        is_over || self.window_from(order, self.next.get()).is_none() && self.take_window(order).is_none()
+    }
+
     /// Whether a member is left that the pass is for.
     fn has_member(&self, order: &PassOrder) -> bool {
         match order.kind {
-            PassKind::Resync => true,
+            PassKind::Resync | PassKind::Check | PassKind::Repair => true,
             PassKind::Recovery => !self.shared.with_view(|view| order.recovering.and(view.writable()).is_empty()),
         }
     }
@@ -150,10 +183,22 @@ impl<W: World> Pass<W> {
         self.next.set(next);
         if let Some(window) = window {
             self.in_flight.borrow_mut().push(window.at);
+            self.pace.note(&self.shared, self.of_member(order, &window));
         } else {
             self.note_progress();
         }
         window
+    }
+
+    /// How much of each member a window reads or writes, on average.
+    fn of_member(&self, order: &PassOrder, window: &Window) -> Sectors {
+        match &self.shared.layout {
+            Layout::Copies(_) if order.kind != PassKind::Recovery => {
+                let (copies, slots) = (self.shared.layout.copies_count(), self.shared.layout.slots());
+                Sectors(window.length.0 * u64::from(copies) / u64::from(slots))
+            }
+            Layout::Copies(_) | Layout::Parity(_) => window.length,
+        }
     }
 
     fn end_window(&self, at: u64, met: PassCounts) {
@@ -180,7 +225,7 @@ impl<W: World> Pass<W> {
                 assert!(in_sync >= self.shared.in_sync_below.get().0, "what is consistent stays so");
                 self.shared.in_sync_below.set(Sectors(in_sync));
             }
-            Some(PassKind::Recovery) | None => {}
+            Some(PassKind::Recovery | PassKind::Check | PassKind::Repair) | None => {}
         }
     }
 
@@ -192,11 +237,11 @@ impl<W: World> Pass<W> {
                 let slot = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
                 self.window_of_member(layout, slot, at)
             }
-            (Layout::Copies(_) | Layout::Parity(_), _) => self.window_of_units(at),
+            (Layout::Copies(_) | Layout::Parity(_), kind) => self.window_of_units(kind, at),
         }
     }
 
-    fn window_of_units(&self, at: u64) -> Option<Window> {
+    fn window_of_units(&self, kind: PassKind, at: u64) -> Option<Window> {
         let shards = u64::from(self.shared.world.shards());
         let (own, chunk) = (self.shared.world.shard(), self.shared.layout.chunk().0);
         let total = progress::total(&self.shared.layout).0;
@@ -214,6 +259,18 @@ impl<W: World> Pass<W> {
                 at = end;
                 continue;
             }
+            let stretch = match kind {
+                PassKind::Resync => self.shared.intent.stretch_to_resync(at, total)?,
+                // A check compares what no bit names, too: that is where it finds what went wrong unseen.
+                PassKind::Recovery | PassKind::Check | PassKind::Repair => at..total,
+            };
+            if stretch.start > at {
+                // Another shard may own what comes next.
+                mark::hit(Mark::ResyncSkippedClean);
+                at = stretch.start;
+                continue;
+            }
+            let end = end.min(stretch.end);
             let longest = match &self.shared.layout {
                 Layout::Parity(_) => self.window,
                 Layout::Copies(_) => self.window.min(self.shared.layout.contiguous(ArraySector(at)).0),

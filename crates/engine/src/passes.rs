@@ -19,17 +19,24 @@
 //!
 //! A spare takes its slot before a resync, which then writes nothing to it. The recovery follows the resync.
 
+mod asked;
+
+pub use asked::CheckError;
+
+use crate::bitmap::Bitmap;
+use crate::findings::Checked;
 use crate::flush::Flusher;
 use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
 use crate::master::Change;
+use crate::pass_control::Steering;
 use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Progress};
 use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::{Steward, recovered_below};
 use crate::view::Gate;
 use crate::world::World;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -69,6 +76,7 @@ pub(crate) struct Passes<W: World> {
     steward: Rc<Steward<W>>,
     recorder: Rc<Recorder<W>>,
     flusher: Rc<Flusher<W>>,
+    bitmap: Option<Rc<Bitmap<W>>>,
     /// The task that runs passes is there.
     is_driven: Cell<bool>,
     /// A pass runs, or a spare takes its slot.
@@ -79,22 +87,36 @@ pub(crate) struct Passes<W: World> {
     /// Slots whose recovery met sectors that no member could give.
     given_up: Cell<SlotSet>,
     progress: Cell<Progress>,
+    /// The check or repair that a command asked for, until it has ended.
+    asked: Cell<Option<PassKind>>,
+    /// The result of the last one.
+    checked: RefCell<Option<Checked>>,
+    steering: Cell<Steering>,
     changed: Notify,
 }
 
 impl<W: World> Passes<W> {
-    pub(crate) fn new(steward: &Rc<Steward<W>>, recorder: &Rc<Recorder<W>>, flusher: &Rc<Flusher<W>>) -> Rc<Passes<W>> {
+    pub(crate) fn new(
+        steward: &Rc<Steward<W>>,
+        recorder: &Rc<Recorder<W>>,
+        flusher: &Rc<Flusher<W>>,
+        bitmap: Option<&Rc<Bitmap<W>>>,
+    ) -> Rc<Passes<W>> {
         let total = progress::total(&steward.shared.layout);
         Rc::new(Passes {
             steward: steward.clone(),
             recorder: recorder.clone(),
             flusher: flusher.clone(),
+            bitmap: bitmap.cloned(),
             is_driven: Cell::new(false),
             is_running: Cell::new(false),
             is_flushing: Cell::new(false),
             number: Cell::new(0),
             given_up: Cell::new(SlotSet::EMPTY),
             progress: Cell::new(Progress { total, ..Progress::default() }),
+            asked: Cell::new(None),
+            checked: RefCell::default(),
+            steering: Cell::default(),
             changed: Notify::new(),
         })
     }
@@ -117,8 +139,10 @@ impl<W: World> Passes<W> {
             self.changed.notify_all();
             match next {
                 Next::TakeSpare => self.take_spare().await,
+                Next::Pass(kind) if kind.is_by_command() => self.check(kind).await,
                 Next::Pass(kind) => self.pass(kind).await,
                 Next::End => {
+                    self.drop_asked();
                     self.is_driven.set(false);
                     return;
                 }
@@ -139,7 +163,8 @@ impl<W: World> Passes<W> {
 
     /// What an open array does next.
     fn due(&self) -> Option<Next> {
-        if self.steward.is_stopping.get() { None } else { self.needed() }
+        let waits = self.steward.is_stopping.get() || self.steering.get().is_paused;
+        if waits { None } else { self.needed() }
     }
 
     /// What the array needs, now or when it takes writes again. One that is only read has no pass.
@@ -152,7 +177,8 @@ impl<W: World> Passes<W> {
         } else if master.needs_resync() {
             Some(Next::Pass(PassKind::Resync))
         } else {
-            (!self.to_recover().is_empty()).then_some(Next::Pass(PassKind::Recovery))
+            let recovery = (!self.to_recover().is_empty()).then_some(PassKind::Recovery);
+            recovery.or_else(|| self.asked.get()).map(Next::Pass)
         }
     }
 
@@ -163,6 +189,10 @@ impl<W: World> Passes<W> {
 
     /// How far the pass has come, if one runs, is due or was stopped.
     pub(crate) fn progress(&self) -> Option<Progress> {
+        // One that was ended still has windows in flight, and no result yet.
+        if self.steward.pass_order.get().is_some_and(|order| order.kind.is_by_command()) {
+            return Some(self.progress.get());
+        }
         let kind = match self.needed()? {
             Next::Pass(kind) => kind,
             Next::TakeSpare if self.steward.master().needs_resync() => PassKind::Resync,
@@ -230,6 +260,19 @@ impl<W: World> Passes<W> {
             let _one = steward.transition.acquire(1).await;
             let wanted = steward.master().wanted_spare().filter(|_| steward.master().gate() == Gate::Open);
             let Some((member, slot)) = wanted.filter(|_| wanted == before) else { return };
+            // Every bit must be on it before a write is.
+            if let Some(bitmap) = &self.bitmap
+                && bitmap.give_to(member).await.is_err()
+            {
+                let version = steward.master().version();
+                // If this fails, the array has frozen.
+                let _ = self.recorder.record_up_to(version).await;
+                return;
+            }
+            let is_still_wanted = steward.master().wanted_spare() == Some((member, slot));
+            if !is_still_wanted || steward.master().gate() != Gate::Open {
+                return;
+            }
             steward.apply(Change::TakeSpare { member, slot });
             self.given_up.set(self.given_up.get().without(slot));
             let version = steward.master().version();
@@ -257,6 +300,7 @@ impl<W: World> Passes<W> {
             let skips_flush = match kind {
                 PassKind::Resync => sabotage::is(Sabotage::SkipPassFlush),
                 PassKind::Recovery => sabotage::is(Sabotage::TrustUnflushed),
+                PassKind::Check | PassKind::Repair => unreachable!("no superblock waits for these"),
             };
             let is_flushed = (self.is_over() || is_skipped) && (skips_flush || self.flush().await);
             // A stop or command that closes the gate holds the transition until it has opened it, or stopped the array.
@@ -274,6 +318,7 @@ impl<W: World> Passes<W> {
                 match kind {
                     PassKind::Resync => self.end_resync().await,
                     PassKind::Recovery => self.end_recovery(&order).await,
+                    PassKind::Check | PassKind::Repair => unreachable!("these end by themselves"),
                 }
                 steward.pass_order.set(None);
             }
@@ -291,6 +336,7 @@ impl<W: World> Passes<W> {
                 (master.recovering(), master.most_recovered())
             }
             (PassKind::Recovery, Layout::Parity(_)) => (to_recover, Sectors(u64::MAX)),
+            (PassKind::Check | PassKind::Repair, _) => asked::whole(),
             (PassKind::Recovery, Layout::Copies(_)) => (to_recover.iter().take(1).collect(), Sectors(u64::MAX)),
         };
         let total = progress::total_of(layout, kind);
@@ -346,6 +392,7 @@ impl<W: World> Passes<W> {
                 return;
             }
             let below = self.note(order, steward.pass_reports().await);
+            self.end_superseded(order).await;
             let total = self.progress.get().total;
             let recorded = self.recorded(order.kind, order.recovering).min(total);
             let is_far = below.0 >= recorded.0 + total.0.div_ceil(CHECKPOINTS);
@@ -361,6 +408,7 @@ impl<W: World> Passes<W> {
         match kind {
             PassKind::Resync => master.resync_from().expect("a resync is needed"),
             PassKind::Recovery => master.recovered_below(recovering),
+            PassKind::Check | PassKind::Repair => Sectors::ZERO,
         }
     }
 
@@ -371,6 +419,7 @@ impl<W: World> Passes<W> {
             PassKind::Recovery => {
                 self.is_valid(order) && steward.master().gate() == Gate::Open && !steward.is_stopping.get()
             }
+            PassKind::Check | PassKind::Repair => false,
         }
     }
 
@@ -434,6 +483,7 @@ impl<W: World> Passes<W> {
                 mark::hit(Mark::RecoveryCheckpoint);
                 steward.note_recovered(Some((order.recovering, below)));
             }
+            PassKind::Check | PassKind::Repair => unreachable!("no superblock says how far these are"),
         }
         let version = steward.master().version();
         let _ = self.recorder.record_up_to(version).await;
@@ -453,11 +503,12 @@ impl<W: World> Passes<W> {
         }
         let readable_below = match order.kind {
             PassKind::Resync => reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard"),
-            PassKind::Recovery => recovered_below(order, &reports),
+            PassKind::Recovery | PassKind::Check | PassKind::Repair => recovered_below(order, &reports),
         };
         assert!(readable_below <= before.total && below <= before.total, "a shard passes over what there is");
         let [corrected, skipped, unreadable] = [met.corrected, met.skipped, met.unreadable].map(Sectors);
-        self.progress.set(Progress { done: below, corrected, skipped, unreadable, ..before });
+        let [mismatched, healed] = [met.mismatched, met.healed].map(Sectors);
+        self.progress.set(Progress { done: below, corrected, mismatched, healed, skipped, unreadable, ..before });
         self.changed.notify_all();
         readable_below
     }

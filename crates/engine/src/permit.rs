@@ -99,8 +99,8 @@ impl<W: World> Shared<W> {
         self.enter(Wish::Read).await
     }
 
-    /// Waits until the view lets a write in, its dirty mark is durable, and no earlier write that overlaps is in
-    /// flight.
+    /// Waits until the view lets a write in, its dirty mark is durable, no earlier write that overlaps is in flight, and
+    /// the bits of its chunks are durable.
     #[inline]
     pub(crate) async fn admit_write(&self, range: ArrayRange) -> Result<WritePermit<'_, W>, IoError> {
         match self.try_admit_write(range) {
@@ -114,6 +114,9 @@ impl<W: World> Shared<W> {
     #[inline]
     fn try_admit_write(&self, range: ArrayRange) -> Option<WritePermit<'_, W>> {
         let Admission::Enter = self.with_view(|view| view.admit(Wish::Write)) else { return None };
+        if !self.intent.covers(range) {
+            return None;
+        }
         let held = if self.locks_copies() { self.try_lock_copies(range)? } else { Held::Nothing };
         Some(WritePermit { _locks: Locks { shared: self, held }, _entered: self.count_in(Wish::Write) })
     }
@@ -123,6 +126,11 @@ impl<W: World> Shared<W> {
         let mut locks = Locks { shared: self, held: Held::Nothing };
         if self.locks_copies() {
             self.lock_copies(&mut locks, range).await;
+        }
+        if !self.intent.covers(range) {
+            let (chunks, round) = self.intent.needed(range);
+            self.calls.call(STEWARD, Call::NeedBits(chunks.clone())).await.bits()?;
+            self.intent.learn(chunks, round);
         }
         Ok(WritePermit { _locks: locks, _entered: entered })
     }

@@ -17,6 +17,20 @@ pub enum PassKind {
     Resync,
     /// Gives a member that has taken a slot what it does not hold yet.
     Recovery,
+    /// Compares all copies, or parity with data, and counts what disagrees.
+    Check,
+    /// The same, and makes it agree.
+    Repair,
+}
+
+impl PassKind {
+    /// Whether it runs because a command asked for it. The others run because the array needs them.
+    pub fn is_by_command(self) -> bool {
+        match self {
+            PassKind::Check | PassKind::Repair => true,
+            PassKind::Resync | PassKind::Recovery => false,
+        }
+    }
 }
 
 /// What every shard is to pass over.
@@ -51,6 +65,10 @@ pub struct Progress {
     pub total: Sectors,
     /// Sectors that disagreed and were written again.
     pub corrected: Sectors,
+    /// Sectors of a member at which a check or repair found a disagreement (md: mismatch_cnt).
+    pub mismatched: Sectors,
+    /// Sectors that a member could not read, and that a check or repair wrote again from the others.
+    pub healed: Sectors,
     /// Sectors without redundancy left to check, because members are lost.
     pub skipped: Sectors,
     /// Sectors that more members could not read than can be computed. If there are any, the array stays marked dirty.
@@ -61,6 +79,8 @@ pub struct Progress {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct PassCounts {
     pub(crate) corrected: u64,
+    pub(crate) mismatched: u64,
+    pub(crate) healed: u64,
     pub(crate) skipped: u64,
     pub(crate) unreadable: u64,
 }
@@ -68,6 +88,8 @@ pub(crate) struct PassCounts {
 impl PassCounts {
     pub(crate) fn add(&mut self, other: PassCounts) {
         self.corrected += other.corrected;
+        self.mismatched += other.mismatched;
+        self.healed += other.healed;
         self.skipped += other.skipped;
         self.unreadable += other.unreadable;
     }
@@ -99,7 +121,9 @@ pub(crate) fn total(layout: &Layout) -> Sectors {
 /// What a pass of this kind passes over.
 pub(crate) fn total_of(layout: &Layout, kind: PassKind) -> Sectors {
     match (kind, layout) {
-        (PassKind::Resync, _) | (PassKind::Recovery, Layout::Parity(_)) => total(layout),
+        (PassKind::Resync | PassKind::Check | PassKind::Repair, _) | (PassKind::Recovery, Layout::Parity(_)) => {
+            total(layout)
+        }
         // Every member of a mirror uses as much.
         (PassKind::Recovery, Layout::Copies(_)) => layout.member_used(Slot(0)),
     }

@@ -95,7 +95,7 @@ impl<W: World> Reader<W> {
             Ok(OnePlace { slot, at, member }) if !self.shared.balance.is_slow(slot) => {
                 let _in_flight = self.shared.balance.begin(slot);
                 let of_member = member.range(at, range.length);
-                let member = &self.shared.members[member.index];
+                let member = self.shared.members.get(member.index);
                 let begun = member.begin();
                 match member.uncounted().read(of_member.start, into).await {
                     Err(error) => {

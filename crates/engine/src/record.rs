@@ -11,11 +11,12 @@
 //!             member 2          |==FUA==|        is still on each member that was not being written
 //! ```
 
+use crate::bitmap::Bitmap;
 use crate::buffers;
 use crate::failing::Judge;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::master::{Change, Image, MemberState, Round};
+use crate::master::{Change, Image, Round};
 use crate::recorded::FailureOutcome;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
@@ -32,6 +33,8 @@ use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sectors};
 pub(crate) struct Recorder<W: World> {
     steward: Rc<Steward<W>>,
     judge: Rc<Judge<W>>,
+    /// Of an array that has a bitmap.
+    bitmap: Option<Rc<Bitmap<W>>>,
     /// One round at a time.
     turn: Rc<Semaphore>,
     rounds: Cell<u64>,
@@ -40,10 +43,15 @@ pub(crate) struct Recorder<W: World> {
 }
 
 impl<W: World> Recorder<W> {
-    pub(crate) fn new(steward: &Rc<Steward<W>>, judge: &Rc<Judge<W>>) -> Rc<Recorder<W>> {
+    pub(crate) fn new(
+        steward: &Rc<Steward<W>>,
+        judge: &Rc<Judge<W>>,
+        bitmap: Option<&Rc<Bitmap<W>>>,
+    ) -> Rc<Recorder<W>> {
         Rc::new(Recorder {
             steward: steward.clone(),
             judge: judge.clone(),
+            bitmap: bitmap.cloned(),
             turn: Semaphore::new(1),
             rounds: Cell::new(0),
             last_record: Cell::new(None),
@@ -121,20 +129,25 @@ impl<W: World> Recorder<W> {
 
     /// Brings members that missed the last round before a crash up to the freshest superblock, byte for byte, before
     /// any round increments the events: a crash in that round would leave one member two events ahead, and all others
-    /// stale.
+    /// stale. Bitmaps come first, as in every round.
     pub(crate) async fn catch_up(&self) -> Result<(), IoError> {
         let steward = &self.steward;
         let _one = self.turn.acquire(1).await;
+        let mut failed = match &self.bitmap {
+            Some(bitmap) => bitmap.bring_up().await,
+            None => Vec::new(),
+        };
+        let lost: Vec<usize> = failed.iter().map(|(member, _)| *member).collect();
         let images = steward.master().lagging_images();
         assert_eq!(self.rounds.get(), 0, "no round comes before");
         if !images.is_empty() {
             mark::hit(Mark::CaughtUp);
         }
-        let mut failed = self.write_superblocks(images.iter()).await;
+        failed.extend(self.write_superblocks(images.iter().filter(|(member, _)| !lost.contains(member))).await);
         steward.apply(Change::CatchUp);
         while !failed.is_empty() {
             mark::hit(Mark::CatchUpFailed);
-            self.judge_record(&failed).await;
+            self.judge.judge_members(&failed).await;
             if steward.master().frozen_error().is_some() {
                 break;
             }
@@ -163,7 +176,7 @@ impl<W: World> Recorder<W> {
                 break proven;
             }
             mark::hit(Mark::RecordRepeated);
-            self.judge_record(&failed).await;
+            self.judge.judge_members(&failed).await;
             let master = steward.master();
             let before = images.len();
             images.retain(|(member, _)| master.members()[*member].is_trusted());
@@ -183,11 +196,19 @@ impl<W: World> Recorder<W> {
     async fn write_round(&self, images: &[Image]) -> Vec<(usize, IoError)> {
         let is_alike = |pair: &[Image]| pair[0].1.events == pair[1].1.events && pair[0].0 < pair[1].0;
         assert!(images.windows(2).all(is_alike), "a round is one superblock with the same events for each member");
-        let mut failed: Vec<(usize, IoError)> = Vec::new();
+        // A bitmap that is older than its superblock is not believed: its header comes first.
+        let mut failed = match (&self.bitmap, images.first()) {
+            (Some(bitmap), Some((_, first))) => {
+                let members: Vec<usize> = images.iter().map(|(member, _)| *member).collect();
+                bitmap.show_events(first.events, &members).await
+            }
+            (None, _) | (_, None) => Vec::new(),
+        };
+        let lost: Vec<usize> = failed.iter().map(|(member, _)| *member).collect();
         // Write one member at a time until one succeeds. The others follow in the same round even if an earlier one
         // failed: a member that is left two rounds behind would look stale after a crash, though nothing was answered
         // without it.
-        let mut waiting = images.iter();
+        let mut waiting = images.iter().filter(|(member, _)| !lost.contains(member));
         let alone = if sabotage::is(Sabotage::RecordTogether) { 0 } else { images.len() };
         for image in waiting.by_ref().take(alone) {
             match self.write_superblock(image).await {
@@ -212,26 +233,6 @@ impl<W: World> Recorder<W> {
         }
     }
 
-    async fn judge_record(&self, failed: &[(usize, IoError)]) {
-        assert!(!failed.is_empty());
-        let mut failures: Vec<Failure> = Vec::new();
-        for (member, error) in failed {
-            let state = self.steward.master().members()[*member];
-            match state {
-                MemberState::Active(slot) | MemberState::Recovering { slot, .. } => {
-                    failures.push(Failure::new(slot, Operation::Superblock, *error));
-                }
-                MemberState::Spare => {
-                    mark::hit(Mark::SpareFailed);
-                    let (member, error, at) = (*member, *error, self.steward.shared.world.now());
-                    self.steward.apply(Change::FailSpare { member, error, at });
-                }
-                MemberState::Faulty { .. } => {}
-            }
-        }
-        self.judge.judge_together(&failures).await;
-    }
-
     /// Writes all at once. Returns the members whose superblock failed, with the error.
     async fn write_superblocks(&self, images: impl Iterator<Item = &Image>) -> Vec<(usize, IoError)> {
         let outcomes = join_all(images.map(async |image| (image.0, self.write_superblock(image).await))).await;
@@ -244,6 +245,6 @@ impl<W: World> Recorder<W> {
         let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);
         let mut pieces = buffers::take(&self.steward.shared.world, Pool::Metadata, length).await;
         pieces.copy_from(&bytes[..length.len_bytes()]);
-        self.steward.shared.members[*member].write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
+        self.steward.shared.members.get(*member).write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
     }
 }

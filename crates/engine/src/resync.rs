@@ -1,10 +1,14 @@
 //! One window of copies, or of rows, made consistent by a resync, or recovered on members that do not hold it yet.
 //! Owns: comparing copies, recomputing parity, what a member in recovery gets. Not here: which windows, their locks
-//! (`pass`), when a pass is needed and what follows (`passes`).
-//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors.
+//! (`pass`), when a pass is needed and what follows (`passes`), windows of a check (`resync::check`).
+//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors, but by a
+//! repair.
+
+mod check;
 
 use crate::buffers;
 use crate::failure::{Failure, ReadError};
+use crate::findings::Findings;
 use crate::mark::{self, Mark};
 use crate::progress::{PassCounts, PassKind, PassOrder, WINDOW};
 use crate::row_io::RowIo;
@@ -12,6 +16,7 @@ use crate::row_parity::{OldBytes, parity_of, recover_blocks};
 use crate::shared::Shared;
 use crate::{Pool, World};
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::rc::Rc;
 use uraid_block::local::join_all;
 use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
@@ -57,12 +62,14 @@ pub(crate) struct Resync<W: World> {
     shared: Rc<Shared<W>>,
     /// Of parity levels.
     rows: Option<Rc<RowIo<W>>>,
+    /// Of the check or repair.
+    pub(crate) findings: RefCell<Findings>,
 }
 
 impl<W: World> Resync<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Resync<W> {
         assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
-        Resync { shared, rows }
+        Resync { shared, rows, findings: RefCell::default() }
     }
 
     /// Passes over one window, which the caller has locked. If something in it cannot be read, the window is repeated in
@@ -93,9 +100,11 @@ impl<W: World> Resync<W> {
     /// `None`: something could not be read, and the piece is more than one sector.
     async fn resync_piece(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
         match (&self.rows, order.kind) {
-            (Some(rows), _) => self.resync_rows(order, rows, piece).await,
+            (Some(rows), PassKind::Resync | PassKind::Recovery) => self.resync_rows(order, rows, piece).await,
+            (Some(rows), PassKind::Check | PassKind::Repair) => self.check_rows(order.kind, rows, piece).await,
             (None, PassKind::Resync) => self.resync_copies(order, piece).await,
             (None, PassKind::Recovery) => self.recover_copy(order, piece).await,
+            (None, PassKind::Check | PassKind::Repair) => self.check_copies(order.kind, piece).await,
         }
     }
 

@@ -90,15 +90,27 @@ pub enum Sabotage {
     SkipPassFlush,
     /// A spare is written before a superblock lists it in its slot.
     SpareUnrecorded,
+    /// A member that joins may take a slot before any superblock lists it.
+    JoinUnrecorded,
     /// A recovered member is read before it was flushed.
     TrustUnflushed,
     /// Records that a member is recovered further than it is.
     RecoveredAhead,
+    /// Sends data to members before its bit is durable.
+    BitAfterData,
+    /// Clears bits before what was written is durable on all members.
+    ClearUnflushed,
+    /// Clears bits without waiting for the writes that rely on them.
+    ClearUndrained,
+    /// Makes parity fit a data block that is known to be wrong.
+    RepairByData,
+    /// Lets writes into a window that a check compares.
+    CheckUnlocked,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 39] = [
+    pub const ALL: [Sabotage; 45] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -136,8 +148,14 @@ impl Sabotage {
         Sabotage::CheckpointAhead,
         Sabotage::SkipPassFlush,
         Sabotage::SpareUnrecorded,
+        Sabotage::JoinUnrecorded,
         Sabotage::TrustUnflushed,
         Sabotage::RecoveredAhead,
+        Sabotage::BitAfterData,
+        Sabotage::ClearUnflushed,
+        Sabotage::ClearUndrained,
+        Sabotage::RepairByData,
+        Sabotage::CheckUnlocked,
     ];
 }
 
@@ -299,6 +317,12 @@ pub(crate) fn takes_turns() -> bool {
 #[inline(always)]
 pub(crate) fn of_old_view<T>(look: impl FnOnce() -> T) -> Option<T> {
     is(Sabotage::RowFlushByOldView).then(look)
+}
+
+/// Whether a window of a pass locks its range.
+#[inline(always)]
+pub(crate) fn locks_window(is_by_command: bool) -> bool {
+    !(is(Sabotage::PassUnlocked) || is_by_command && is(Sabotage::CheckUnlocked))
 }
 
 /// The writes of a row's parity.

@@ -8,9 +8,11 @@ use crate::calls::Calls;
 use crate::config::Config;
 use crate::epochs::Epochs;
 use crate::failure::{Failure, ReadError};
+use crate::intent::Intent;
 use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
 use crate::member_counts::CountedMember;
+use crate::places::Places;
 use crate::range_lock::RangeLock;
 use crate::recorded::{FailureOutcome, Recorded};
 use crate::sabotage;
@@ -54,8 +56,8 @@ pub(crate) struct Shared<W: World> {
     pub(crate) world: W,
     pub(crate) layout: Layout,
     pub(crate) geometry: Geometry,
-    /// As in the start plan.
-    pub(crate) members: Vec<CountedMember<W>>,
+    /// By index: those of the start plan come first.
+    pub(crate) members: Places<W>,
     pub(crate) config: Config,
     view: RefCell<Rc<View>>,
     pub(crate) view_changed: Notify,
@@ -66,6 +68,7 @@ pub(crate) struct Shared<W: World> {
     /// Of levels with copies: sectors of the array. Of parity levels: rows.
     pub(crate) locks: RangeLock,
     pub(crate) torn: Torn,
+    pub(crate) intent: Intent,
     /// Below this, the copies or rows that this shard owns are consistent: sectors of the array for copies, of each
     /// member for rows. Raised by the resync (`pass`).
     pub(crate) in_sync_below: Cell<Sectors>,
@@ -77,17 +80,18 @@ pub(crate) struct Parts<W: World> {
     pub(crate) world: W,
     pub(crate) layout: Layout,
     pub(crate) geometry: Geometry,
-    pub(crate) members: Vec<CountedMember<W>>,
+    pub(crate) members: Places<W>,
     pub(crate) config: Config,
     pub(crate) view: View,
     pub(crate) balance: Balance,
     pub(crate) locks: RangeLock,
+    pub(crate) intent: Intent,
     pub(crate) in_sync_below: Sectors,
 }
 
 impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
-        let Parts { world, layout, geometry, members, config, view, balance, locks, in_sync_below } = parts;
+        let Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below } = parts;
         assert!(layout.can_serve(&view.readable()), "an array starts with every sector");
         for of_slot in view.slots.members() {
             assert!(of_slot.index < members.len(), "a slot has a member of the plan");
@@ -108,6 +112,7 @@ impl<W: World> Shared<W> {
             config,
             balance,
             locks,
+            intent,
         })
     }
 
@@ -135,8 +140,8 @@ impl<W: World> Shared<W> {
 
     /// The member in a slot.
     #[inline]
-    pub(crate) fn member(&self, slot: Slot) -> &CountedMember<W> {
-        &self.members[self.with_view(|view| view.member(slot).index)]
+    pub(crate) fn member(&self, slot: Slot) -> Rc<CountedMember<W>> {
+        self.members.get(self.with_view(|view| view.member(slot).index))
     }
 
     /// Where a member's sector lies on its device.
@@ -147,9 +152,9 @@ impl<W: World> Shared<W> {
 
     /// The member in a slot, and where a run on it lies on its device.
     #[inline]
-    pub(crate) fn run_on_device(&self, slot: Slot, at: MemberSector, length: Sectors) -> (&CountedMember<W>, Range) {
+    pub(crate) fn run_on_device(&self, slot: Slot, at: MemberSector, length: Sectors) -> (Rc<CountedMember<W>>, Range) {
         let member = self.with_view(|view| view.member(slot));
-        (&self.members[member.index], member.range(at, length))
+        (self.members.get(member.index), member.range(at, length))
     }
 
     pub(crate) fn is_redundant(&self) -> bool {
@@ -161,6 +166,7 @@ impl<W: World> Shared<W> {
     pub(crate) fn switch(&self, view: View) {
         assert!(self.layout.can_serve(&view.readable()), "every view serves every sector");
         self.epochs.switch(view.epoch);
+        self.intent.switch(view.bits_round);
         if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
             self.torn.clear();
         }

@@ -4,6 +4,7 @@
 //! Invariant: a request runs in the epoch of the view it entered with. A slot gets another member only when the failure
 //! of the one before is recorded, and its recovery begins after a drain.
 
+use crate::intent::BitsRound;
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 
 /// The number of a view; each change makes a new one.
@@ -113,6 +114,8 @@ pub struct View {
     pub takes_writes: bool,
     /// Which copy a read may use.
     pub copies: Copies,
+    /// Bits of the bitmap that a shard learned in an earlier round may be cleared.
+    pub bits_round: BitsRound,
     /// Whether the superblocks already record the members that take no writes. Until then no write or flush that left
     /// out a member may be answered.
     pub is_recorded: bool,
@@ -204,6 +207,7 @@ mod tests {
                 gate,
                 takes_writes: false,
                 copies: Copies::Any,
+                bits_round: BitsRound::default(),
                 is_recorded: true,
             };
             (view.admit(Wish::Read), view.admit(Wish::Write))

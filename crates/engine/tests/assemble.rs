@@ -279,6 +279,21 @@ fn a_member_that_returned_after_another_left_is_not_called_a_split_brain() {
 }
 
 #[test]
+fn a_first_member_is_old_and_no_split_brain_after_all_first_members_were_replaced() {
+    // 1 fails and spare 2 takes its slot, then 0 fails and spare 3 takes its slot. 1 comes back: its table is {0, 1}.
+    let mut members = array(Level::Raid1, 2, 2);
+    let roles = vec![Role::Faulty, Role::Faulty, Role::Slot(Slot(1)), Role::Slot(Slot(0))];
+    for at in [2, 3] {
+        members[at].superblock.events = 30;
+        members[at].superblock.roles[..4].clone_from_slice(&roles);
+    }
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 3), (1, 2)]);
+    let is_old = |refused: &Refused| matches!(refused.reason, Refusal::Faulty { .. } | Refusal::Stale { .. });
+    assert!(plan.refused.len() == 2 && plan.refused.iter().all(is_old), "{:?}", plan.refused);
+}
+
+#[test]
 fn spares_are_kept_whatever_their_events() {
     let mut members = array(Level::Raid6, 4, 2);
     members[4].superblock.events = 2;

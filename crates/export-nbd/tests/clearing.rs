@@ -2,9 +2,7 @@
 //! Owns: what one such request does on a device of the bench, and an attack over a real socket on a slow device.
 //! Invariant: no test waits for what such an attack would take, which is hours.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

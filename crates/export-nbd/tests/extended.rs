@@ -1,9 +1,7 @@
 //! Extended headers, block status and cache, by clients that keep the rules and by some that do not.
 //! Owns: the new messages of the transmission phase. Not here: how they are agreed (`handshake_tests.rs`).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::rc::Rc;
 use uraid_block::ErrorKind;
 use uraid_export_nbd::{Limits, Machine};

@@ -2,9 +2,7 @@
 //! Owns: the CVE pack of the transmission phase, seeded mutations of whole sessions.
 //! Invariant: no panic, nothing leaks, no half payload is written, other clients are served meanwhile.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::time::Duration;
 use uraid_block::Fua;
 use uraid_export_nbd::{Export, Limits, Machine, Server};
@@ -201,7 +199,7 @@ fn plain_session(random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn no_mutated_session_panics_leaks_or_leaves_the_export() {
-    // More: SESSIONS=100000 cargo test -p uraid-export-nbd --test hostile --release
+    // More: SESSIONS=100000 cargo test -p uraid-export-nbd --release --test suite hostile::
     let sessions = std::env::var("SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(200);
     for seed in 1..=sessions {
         let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));

@@ -1,11 +1,9 @@
 //! Every order of messages, up to a length: what each is answered with follows from those before, by a table of its own.
 //! Owns: the alphabet, the table, the enumeration. Not here: broken messages (`hostile`), what requests do (`session`).
 //! Invariant: the table is written from the protocol's text; it shares nothing with the server but the messages' bytes.
-//! `ORDERS=6 cargo test --release -p uraid-export-nbd --test orders` goes to length 6.
+//! `ORDERS=6 cargo test --release -p uraid-export-nbd --test suite orders::` goes to length 6.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use uraid_export_nbd::{Limits, Machine};
 use uraid_nbd::handshake::option;
 use uraid_nbd::{Command, CommandFlags, ExportQuery, MetaContextQuery, OptionCode};

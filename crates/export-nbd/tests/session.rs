@@ -1,9 +1,7 @@
 //! A server and clients that keep to the protocol: what is written is read, what fails says why, what is asked at once is answered at once.
 //! Owns: the rules of the transmission phase and of stopping. Not here: clients that mean harm (`hostile.rs`).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Fua};

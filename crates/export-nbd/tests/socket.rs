@@ -1,9 +1,7 @@
 //! The server on the real machine: a unix socket, shards, a member in memory, clients in their own threads.
 //! Owns: that host and server fit together. Not here: rules that the bench of `session.rs` and `hostile.rs` can show.
 
-mod common;
-
-use common::{answers, ask, hello, write};
+use crate::common::{answers, ask, hello, write};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

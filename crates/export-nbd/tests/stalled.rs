@@ -1,9 +1,7 @@
 //! Clients that take no replies, send no payload or only pause: which are cut, and what the others get meanwhile.
 //! Owns: the shares of memory and the watchdog, seen by clients. Not here: garbage and floods (`hostile`).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::time::Duration;
 use uraid_block::Tick;
 use uraid_export_nbd::{Limits, Machine};

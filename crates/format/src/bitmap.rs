@@ -1,8 +1,13 @@
 //! The write-intent bitmap: its header, and which bit stands for which sectors.
 //! Owns: header codec, chunk <-> bit arithmetic, counting. Not here: when a bit is set or cleared, whether a bitmap is
-//! current (`engine`), its place on a member (`Superblock::bitmap_start`, `create::bitmap_placement`).
+//! current (`engine`), its place on a member (`Superblock::bitmap_start`, `create::bitmap_placement`), all of its bits
+//! (`image`).
 //! Invariant: what is parsed, encoded and parsed again is the same header.
 //! Spec: docs/format/bitmap.md; docs/md/formats.md#bitmap.
+
+mod image;
+
+pub use image::{BITMAP_CHUNKS_MAX, BITMAP_PAGE, BitmapImage, BitmapUnusable};
 
 use std::mem::offset_of;
 use uraid_block::{Extent, MemberSector, SECTOR_BYTES, Sectors};

@@ -3,15 +3,19 @@
 //! Invariant: every superblock made here parses at its place. The members' superblocks differ only in their own fields.
 //! Spec: docs/md/formats.md#what-mdadm-creates.
 
+mod bitmap;
 mod geometry;
 
+use crate::bitmap::BitmapImage;
 use crate::superblock::{HEADER_BYTES, data_offset_min};
 use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version, bad_blocks};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, LayoutError, Level, Spec};
 
+pub use bitmap::NewBitmap;
 pub use geometry::{
-    BitmapPlacement, Geometry, bad_blocks_offset, bitmap_placement, bitmap_space, data_offset, data_size,
+    BitmapPlacement, Geometry, bad_blocks_offset, bitmap_chunk_min, bitmap_of_chunk, bitmap_placement, bitmap_space,
+    data_offset, data_size,
 };
 
 /// The array to make.
@@ -43,6 +47,8 @@ pub struct CreateOptions {
     pub assume_clean: bool,
     /// Allow unusual arrays: one member alone, a raid6 that starts dirty and degraded.
     pub force: bool,
+    /// Whether it gets a write-intent bitmap.
+    pub bitmap: NewBitmap,
 }
 
 /// One entry of the list of members.
@@ -70,14 +76,20 @@ pub struct Creation {
     pub superblocks: Vec<Option<Superblock>>,
     /// Whether the array starts in sync, without a first resync.
     pub is_clean: bool,
+    /// The bitmap of each member: all bits are set, as mdadm leaves them.
+    pub bitmap: Option<BitmapImage>,
 }
 
 /// The writes for a new member: place and bytes. Each must be durable before the next is written: first the empty
-/// bad-block list, then the superblock that points to it.
-pub fn writes(superblock: &Superblock) -> Vec<(Sector, Vec<u8>)> {
+/// bad-block list and the bitmap, then the superblock that points to them.
+pub fn writes(superblock: &Superblock, bitmap: Option<&BitmapImage>) -> Vec<(Sector, Vec<u8>)> {
     let list = superblock.bad_blocks_extent().map(|list| (list.start, bad_blocks::empty(list.length)));
+    let bits = superblock.bitmap_start().zip(bitmap).map(|(start, bitmap)| {
+        let pages = (0..bitmap.pages()).flat_map(|page| bitmap.page_bytes(page).iter().copied());
+        (start, pages.collect())
+    });
     let own = (superblock.super_offset, superblock.encode().to_vec());
-    list.into_iter().chain([own]).collect()
+    list.into_iter().chain(bits).chain([own]).collect()
 }
 
 /// Why such an array cannot be made. Member numbers are indexes into the list, from 0. The text of an error about one
@@ -216,6 +228,30 @@ pub enum CreateError {
         /// The least.
         minimum: Sectors,
     },
+    /// A bitmap for a level that has no redundancy.
+    #[error("{level} has no redundancy that a bitmap could help to make consistent: leave --bitmap out")]
+    NoBitmap {
+        /// The level.
+        level: &'static str,
+    },
+    /// Members that are too small.
+    #[error("members of which {} are used have no room for a bitmap: leave --bitmap out", found.size())]
+    NoBitmapRoom {
+        /// What is used of each.
+        found: Sectors,
+    },
+    /// An impossible chunk of a bitmap.
+    #[error(
+        "bitmap chunk is {}, expected a power of two from {} to 1 GiB: there must be room for all bits",
+        found.size(),
+        minimum.size()
+    )]
+    BitmapChunk {
+        /// The requested value.
+        found: Sectors,
+        /// The least.
+        minimum: Sectors,
+    },
     /// The layout is impossible for the level.
     #[error("this array cannot be laid out")]
     Layout(#[source] LayoutError),
@@ -242,6 +278,9 @@ impl CreateError {
             | CreateError::DirtyDegraded
             | CreateError::Chunk { .. }
             | CreateError::DataOffset { .. }
+            | CreateError::NoBitmap { .. }
+            | CreateError::NoBitmapRoom { .. }
+            | CreateError::BitmapChunk { .. }
             | CreateError::SizeTooSmall { .. } => None,
         }
     }
@@ -258,9 +297,9 @@ impl CreateError {
 pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation, CreateError> {
     check_counts(options, members)?;
     check_chunk(options)?;
-    let (geometry, sizes) = choose_geometry(options, members)?;
+    let Chosen { geometry, bitmap: placement, sizes } = choose_geometry(options, members)?;
     let sizes_of_data: Vec<_> =
-        sizes.iter().map(|size| size.map(|size| data_sectors(options, &geometry, size))).collect();
+        sizes.iter().map(|size| size.map(|size| data_sectors(options, &geometry, placement.as_ref(), size))).collect();
     let slots = usize::from(options.raid_disks);
     let present: SlotSet = (0..options.raid_disks).map(Slot).filter(|s| sizes[s.index()].is_some()).collect();
     let is_sized_by_member = matches!(options.level, Level::Linear | Level::Raid0);
@@ -283,7 +322,10 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
     let is_clean = is_first_state_clean(options, slots - present.count())?;
     let features =
         if records_layout(options, &spec.member_sizes) { Features::RAID0_LAYOUT } else { Features::default() };
-    let first = Superblock { features, ..first_superblock(options, members, &geometry, is_clean) };
+    let features = if placement.is_some() { features.with(Features::BITMAP_OFFSET) } else { features };
+    let bitmap_offset = placement.map_or(0, |placement| placement.offset);
+    let first = Superblock { features, bitmap_offset, ..first_superblock(options, members, &geometry, is_clean) };
+    let bitmap = placement.map(|placement| bitmap::first_bitmap(options, &placement, bitmap::covered(&layout)));
     let superblocks = (0u32..).zip(members).zip(&sizes_of_data).map(|((number, member), size)| match (member, size) {
         (NewMember::Device { uuid, size }, Some(data_size)) => {
             let super_offset = options.version.location(*size).expect("choose_geometry checked the size");
@@ -292,7 +334,7 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
         }
         (NewMember::Device { .. }, None) | (NewMember::Missing, _) => None,
     });
-    Ok(Creation { geometry, layout, superblocks: superblocks.collect(), is_clean })
+    Ok(Creation { geometry, layout, superblocks: superblocks.collect(), is_clean, bitmap })
 }
 
 fn too_many_missing(options: &CreateOptions, found: usize) -> CreateError {
@@ -366,11 +408,16 @@ fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
     Ok(())
 }
 
-/// The offsets and sizes, and the full size of every listed device (`None` for `missing`).
-fn choose_geometry(
-    options: &CreateOptions,
-    members: &[NewMember],
-) -> Result<(Geometry, Vec<Option<Sectors>>), CreateError> {
+/// What [`choose_geometry`] decides.
+struct Chosen {
+    geometry: Geometry,
+    bitmap: Option<BitmapPlacement>,
+    /// The full size of every listed device; `None` for `missing`.
+    sizes: Vec<Option<Sectors>>,
+}
+
+/// The offsets and sizes.
+fn choose_geometry(options: &CreateOptions, members: &[NewMember]) -> Result<Chosen, CreateError> {
     let device_size = |member: &NewMember| match member {
         NewMember::Missing => None,
         NewMember::Device { size, .. } => Some(*size),
@@ -413,13 +460,14 @@ fn choose_geometry(
         sizes.push(Some(found));
     }
     let size = used_size(options, unit, smallest)?;
+    let bitmap = bitmap::choose_bitmap(options, size)?;
     let geometry = Geometry {
         data_offset,
         size,
-        bad_blocks_offset: geometry::bad_blocks_offset(options.version, data_offset, size, None),
+        bad_blocks_offset: geometry::bad_blocks_offset(options.version, data_offset, size, bitmap.as_ref()),
         max_dev: max_dev(members.len()),
     };
-    Ok((geometry, sizes))
+    Ok(Chosen { geometry, bitmap, sizes })
 }
 
 /// Sectors used of every member: what was asked for, or the smallest member; 0 for linear and raid0.
@@ -441,8 +489,13 @@ fn used_size(options: &CreateOptions, unit: Sectors, smallest: Sectors) -> Resul
 }
 
 /// Sectors for data of a device that [`choose_geometry`] found large enough.
-fn data_sectors(options: &CreateOptions, geometry: &Geometry, device_size: Sectors) -> Sectors {
-    geometry::data_size(options.version, device_size, geometry, None).expect("choose_geometry checked the size")
+fn data_sectors(
+    options: &CreateOptions,
+    geometry: &Geometry,
+    bitmap: Option<&BitmapPlacement>,
+    device_size: Sectors,
+) -> Sectors {
+    geometry::data_size(options.version, device_size, geometry, bitmap).expect("choose_geometry checked the size")
 }
 
 /// Entries of the role table: header and table fill whole sectors.

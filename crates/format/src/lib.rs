@@ -4,6 +4,7 @@
 //! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
 //! Spec: docs/format; docs/md/formats.md.
 
+mod add;
 pub mod bad_blocks;
 pub mod bitmap;
 mod crc32;
@@ -19,6 +20,7 @@ mod superblock;
 pub mod uuid;
 mod version;
 
+pub use add::{Joining, ROLES_MAX, TooSmall, roles_with, superblock as added_superblock, writes_before};
 pub use features::Features;
 pub use find::{FindError, Found, OtherPlace, Standing, find};
 pub use name::{NameTooLong, SetName};

@@ -4,7 +4,7 @@
 
 use uraid_block::{Extent, Sector, Sectors};
 use uraid_format::bad_blocks::{BadBlockLog, BadRange};
-use uraid_format::create::{CreateError, CreateOptions, Geometry, NewMember, create, data_size, writes};
+use uraid_format::create::{CreateError, CreateOptions, Geometry, NewBitmap, NewMember, create, data_size, writes};
 use uraid_format::{BadBlocks, Features, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version};
 use uraid_layout::{Level, default_layout};
 
@@ -27,6 +27,7 @@ fn options(version: Version) -> CreateOptions {
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
+        bitmap: NewBitmap::None,
     }
 }
 
@@ -152,14 +153,14 @@ fn a_new_member_gets_its_empty_bad_block_list_before_the_superblock_that_points_
     for version in VERSIONS {
         let superblock = made(version);
         let list = superblock.bad_blocks_extent().unwrap();
-        let [(first, empty), (last, own)] = &writes(&superblock)[..] else { panic!("{version}: two writes") };
+        let [(first, empty), (last, own)] = &writes(&superblock, None)[..] else { panic!("{version}: two writes") };
         assert_eq!((*first, *last), (list.start, superblock.super_offset), "{version}");
         assert!(empty.len() == 4096 && empty.iter().all(|byte| *byte == 0xff));
         assert_eq!(Superblock::parse(own[..].try_into().unwrap(), *last, DEVICE), Ok(superblock));
     }
     let mut without = made(Version::V1_2);
     without.bad_blocks.size = 0;
-    assert_eq!(writes(&without).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [Sector(8)]);
+    assert_eq!(writes(&without, None).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [Sector(8)]);
 }
 
 #[test]

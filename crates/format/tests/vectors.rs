@@ -4,7 +4,7 @@
 use serde_json::Value;
 use uraid_block::{Sector, Sectors, Slot};
 use uraid_format::create::{
-    BitmapPlacement, CreateOptions, NewMember, bad_blocks_offset, bitmap_placement, create, data_size,
+    BitmapPlacement, CreateOptions, NewBitmap, NewMember, bad_blocks_offset, bitmap_placement, create, data_size,
 };
 use uraid_format::{Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version, location_v12};
 use uraid_layout::{Level, default_layout};
@@ -31,6 +31,7 @@ fn options(version: Version, level: Level, chunk: Sectors, raid_disks: u16) -> C
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
+        bitmap: NewBitmap::None,
     }
 }
 

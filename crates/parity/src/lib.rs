@@ -16,6 +16,7 @@
 #![allow(unsafe_code, reason = "vector instructions")]
 
 mod kernel;
+mod locate;
 mod portable;
 mod recover;
 mod table;
@@ -27,6 +28,7 @@ mod x86;
 pub mod gf256;
 
 pub use kernel::{Kernel, STREAMING_ROW_BYTES};
+pub use locate::locate;
 pub use recover::{Lost, Row, TooManyLost, recover};
 pub use table::Stores;
 

@@ -79,6 +79,8 @@ pub struct Tally {
     pub recoveries: u64,
     /// Members whose recovery ended.
     pub recovered: u64,
+    /// Checks and repairs that passed over everything.
+    pub checks: u64,
 }
 
 /// Shared by the clients of one round.

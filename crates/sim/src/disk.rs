@@ -90,6 +90,14 @@ fn span(sector: u64) -> std::ops::Range<usize> {
     start..start + SECTOR_BYTES
 }
 
+/// Makes the last covered version of a sector durable, and forgets all up to it.
+fn settle(durable: &mut [u8], sector: u64, versions: &mut Vec<Version>, is_covered: impl Fn(&Version) -> bool) {
+    if let Some(last) = versions.iter().rposition(is_covered) {
+        durable[span(sector)].copy_from_slice(versions[last].sector());
+        versions.drain(..=last);
+    }
+}
+
 impl Medium {
     /// A medium with these bytes, all durable. Sectors below `data_start` are metadata.
     pub fn new(bytes: Vec<u8>, data_start: u64) -> Medium {
@@ -154,7 +162,10 @@ impl Medium {
                 version.is_complete = true;
             }
             if write.is_fua {
-                self.settle(sector, |version| version.write == number);
+                settle(&mut self.durable, sector, versions, |version| version.write == number);
+                if versions.is_empty() {
+                    self.cache.remove(&sector);
+                }
             }
         }
     }
@@ -176,10 +187,11 @@ impl Medium {
 
     /// Makes the covered writes durable.
     pub fn flush(&mut self, mark: &FlushMark) {
-        let sectors: Vec<u64> = self.cache.keys().copied().collect();
-        for sector in sectors {
-            self.settle(sector, |version| mark.0.contains(&version.write));
-        }
+        let durable = &mut self.durable;
+        self.cache.retain(|sector, versions| {
+            settle(durable, *sector, versions, |version| mark.0.contains(&version.write));
+            !versions.is_empty()
+        });
     }
 
     /// A failed flush: some of the covered writes will not survive a power cut, and no later flush reports them again.
@@ -191,17 +203,6 @@ impl Medium {
             }
         }
         self.flush(mark);
-    }
-
-    fn settle(&mut self, sector: u64, is_covered: impl Fn(&Version) -> bool) {
-        let Some(versions) = self.cache.get_mut(&sector) else { return };
-        if let Some(last) = versions.iter().rposition(is_covered) {
-            self.durable[span(sector)].copy_from_slice(versions[last].sector());
-            versions.drain(..=last);
-        }
-        if versions.is_empty() {
-            self.cache.remove(&sector);
-        }
     }
 
     /// Makes all cached writes durable: a stop without a crash.
@@ -239,7 +240,8 @@ impl Medium {
     /// The bytes that a power cut now could leave: metadata writes as `keeps_super` decides, data as in `mode`.
     pub fn image(&self, mode: CrashMode, rng: &mut Rng, keeps_super: Option<&dyn Fn(u64) -> bool>) -> Vec<u8> {
         let mut image = self.durable.clone();
-        let mut loose = self.cache.clone();
+        // Of writes that no read has seen, by sector: they come after all that are in the cache.
+        let mut unseen: BTreeMap<u64, Vec<Version>> = BTreeMap::new();
         let mut hidden: Vec<(&u64, &Write)> = self.writes.iter().filter(|(_, write)| !write.is_visible).collect();
         rng.shuffle(&mut hidden);
         for (at, (&number, write)) in hidden.into_iter().enumerate() {
@@ -251,13 +253,18 @@ impl Medium {
                     bytes: write.bytes.clone(),
                     offset: index * SECTOR_BYTES,
                 };
-                loose.entry(write.at + index as u64).or_default().push(version);
+                unseen.entry(write.at + index as u64).or_default().push(version);
             }
         }
         let cut = rng.next();
-        let last_effect = loose.values().flatten().map(|version| version.effect).max().unwrap_or(0);
+        let versions = self.cache.values().chain(unseen.values()).flatten();
+        let last_effect = versions.map(|version| version.effect).max().unwrap_or(0);
         let prefix = rng.below(last_effect + 2);
-        for (sector, versions) in loose {
+        let none = Vec::new();
+        let of_cache =
+            self.cache.iter().map(|(sector, versions)| (*sector, versions, unseen.get(sector).unwrap_or(&none)));
+        let others = unseen.iter().filter(|(sector, _)| !self.cache.contains_key(sector));
+        for (sector, versions, later) in of_cache.chain(others.map(|(sector, later)| (*sector, &none, later))) {
             let is_super = sector < self.data_start;
             let is_kept = |version: &Version| {
                 if is_super && let Some(keeps) = keeps_super {
@@ -278,7 +285,7 @@ impl Medium {
                     CrashMode::OnlyData => !is_super,
                 }
             };
-            if let Some(version) = versions.iter().rev().find(|version| is_kept(version)) {
+            if let Some(version) = later.iter().rev().chain(versions.iter().rev()).find(|version| is_kept(version)) {
                 image[span(sector)].copy_from_slice(version.sector());
             }
         }

@@ -66,10 +66,10 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 type Action = Box<dyn FnOnce()>;
 
 struct Entry {
-    task: Option<Task>,
+    // Taken while it is polled.
+    task: Option<(Task, Waker)>,
     name: &'static str,
     shard: u16,
-    waker: Waker,
     queued: Arc<TaskWake>,
 }
 
@@ -229,7 +229,7 @@ impl Executor {
         core.trace.add(now, Event::Spawn { task: number, shard });
         let queued = Arc::new(TaskWake { number, is_queued: AtomicBool::new(true), woken: self.woken.clone() });
         let waker = Waker::from(queued.clone());
-        core.tasks.insert(number, Entry { task: Some(Box::pin(task)), name, shard, waker, queued });
+        core.tasks.insert(number, Entry { task: Some((Box::pin(task), waker)), name, shard, queued });
         core.ready.push(number);
         number
     }
@@ -324,8 +324,7 @@ impl Executor {
         core.trace.add(now, Event::Poll { task: number });
         let Some(entry) = core.tasks.get_mut(&number) else { return true };
         entry.queued.is_queued.store(false, Ordering::Relaxed);
-        let waker = entry.waker.clone();
-        let mut task = entry.task.take().expect("a task is polled once at a time");
+        let (mut task, waker) = entry.task.take().expect("a task is polled once at a time");
         drop(core);
         let state = task.as_mut().poll(&mut Context::from_waker(&waker));
         let mut core = self.core.borrow_mut();
@@ -338,7 +337,7 @@ impl Executor {
             }
             Poll::Pending => {
                 if let Some(entry) = core.tasks.get_mut(&number) {
-                    entry.task = Some(task);
+                    entry.task = Some((task, waker));
                 }
             }
         }
@@ -346,9 +345,9 @@ impl Executor {
     }
 
     fn take_woken(&self) {
-        let woken = std::mem::take(&mut *self.woken.lock().expect("one thread, no panic inside"));
+        let mut woken = self.woken.lock().expect("one thread, no panic inside");
         let mut core = self.core.borrow_mut();
-        for task in woken {
+        for task in woken.drain(..) {
             let now = core.now;
             core.trace.add(now, Event::Wake { task });
             core.ready.push(task);

@@ -78,6 +78,7 @@ impl Sum {
         sum.rebuilds += one.rebuilds;
         sum.recoveries += one.recoveries;
         sum.recovered += one.recovered;
+        sum.checks += one.checks;
         for (sum, one) in sum.kinds.iter_mut().zip(one.kinds) {
             *sum += one;
         }
@@ -150,11 +151,12 @@ impl fmt::Display for Sum {
             FaultKind::ALL.iter().zip(tally.kinds).map(|(kind, hits)| format!("{kind:?} {hits}")).collect();
         writeln!(
             out,
-            "faults: {}; {} members rebuilt meanwhile; {} starts of a recovery, {} ended",
+            "faults: {}; {} members rebuilt meanwhile; {} starts of a recovery, {} ended; {} checks and repairs",
             faults.join(", "),
             tally.rebuilds,
             tally.recoveries,
-            tally.recovered
+            tally.recovered,
+            tally.checks
         )?;
         let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         write!(out, "{}", kinds.join(", "))

@@ -3,6 +3,7 @@
 //! (`checks`), starting an engine on them (`scenario`).
 //! Invariant: only reads images; changes nothing.
 
+use crate::bits::bitmap_of;
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::disk::CrashMode;
 use crate::member::Disk;
@@ -15,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place as Role, StartPlan, assemble};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place as Role, ReadOnlyReason, StartPlan, assemble};
 use uraid_format::Superblock;
 
 /// Judges images of all members.
@@ -162,6 +163,7 @@ impl Judge {
                 for member in &mut plan.members {
                     member.candidate = owners[member.candidate];
                 }
+                self.take_bitmaps(&mut plan, images)?;
                 self.check_members(&plan, &away, how == AssembleMode::Forced)?;
                 if how == AssembleMode::Plain {
                     self.check_not_guessed(&plan)?;
@@ -182,6 +184,19 @@ impl Judge {
                 let missing = self.missing(&away);
                 Err(format!("cannot be assembled: {error}; {}; lost or away {missing:?}", events.join(", ")))
             }
+        }
+    }
+
+    /// Reads the bitmaps, if the array has them.
+    fn take_bitmaps(&self, plan: &mut StartPlan, images: &[Option<Vec<u8>>]) -> Result<(), String> {
+        let superblocks: BTreeMap<usize, Superblock> =
+            plan.members.iter().map(|member| (member.candidate, member.superblock.clone())).collect();
+        plan.take_bitmaps(|disk| {
+            bitmap_of(images[disk].as_ref().expect("a candidate has an image"), &superblocks[&disk])
+        });
+        match plan.read_only {
+            Some(ReadOnlyReason::BitmapUnusable(error)) => Err(format!("the bitmap is lost: {error}")),
+            Some(_) | None => Ok(()),
         }
     }
 

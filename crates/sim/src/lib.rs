@@ -3,6 +3,8 @@
 //! Invariant: a seed is a whole run; the same seed gives the same trace hash, in every build.
 //! Spec: docs/reliability.md.
 
+pub mod bits;
+pub mod checking;
 mod checks;
 pub mod client;
 pub mod crash;

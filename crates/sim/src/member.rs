@@ -11,6 +11,7 @@ use crate::executor::{Executor, Purpose};
 use crate::faults::FaultKind;
 use crate::rng::Rng;
 use crate::trace::Event;
+use crate::watch::SUPER_AT;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -71,7 +72,7 @@ pub struct Access {
 pub trait Watch {
     /// An operation is submitted.
     fn submitted(&self, access: Access) -> Result<(), String>;
-    /// A write below the data area is complete; `bytes` are the sectors 8..16 now.
+    /// A write of the superblock is complete; `bytes` are the sectors 8..16 now.
     fn superblock(&self, disk: u16, bytes: &[u8]) -> Result<(), String>;
     /// An operation has failed.
     fn failed(&self, access: Access, error: ErrorKind);
@@ -416,7 +417,7 @@ impl Disk {
             }
             Err((_, has_effect)) => self.medium.borrow_mut().abandon(number, has_effect),
         }
-        if at < self.data_start && result.is_ok() {
+        if at == SUPER_AT && result.is_ok() {
             let watch = self.watch.borrow().clone();
             let bytes = self.medium.borrow().current()[8 * SECTOR_BYTES..16 * SECTOR_BYTES].to_vec();
             if let Some(watch) = watch

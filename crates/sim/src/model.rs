@@ -340,14 +340,18 @@ impl Model {
         rows.flat_map(|row| &row.data).map(|(x, _, _)| *x).collect()
     }
 
-    /// All places that a change of an array sector may write: its copies, or its own place and the parity of all
-    /// sectors of its row of chunks.
-    pub fn image_of(&self, x: u64) -> BTreeSet<Place> {
-        let mut places: BTreeSet<Place> = self.copies[x as usize].iter().copied().collect();
+    /// All places that a change of these array sectors may write, each once: their copies, or their own places and the
+    /// parity of all sectors of their rows of chunks.
+    pub fn image_of(&self, sectors: Range<u64>) -> Vec<Place> {
+        let copies = &self.copies[sectors.start as usize..sectors.end as usize];
+        let mut places: Vec<Place> = copies.iter().flatten().copied().collect();
         if self.is_parity() {
-            let first = self.row_of[x as usize] / self.shape.chunk as usize * self.shape.chunk as usize;
-            for row in &self.rows[first..first + self.shape.chunk as usize] {
-                places.insert(row.p);
+            let chunk = self.shape.chunk as usize;
+            let mut rows: Vec<usize> = sectors.map(|x| self.row_of[x as usize] / chunk).collect();
+            rows.sort_unstable();
+            rows.dedup();
+            for row in rows.into_iter().flat_map(|row| &self.rows[row * chunk..(row + 1) * chunk]) {
+                places.push(row.p);
                 places.extend(row.q);
             }
         }
@@ -412,7 +416,11 @@ impl Model {
 }
 
 fn add_scaled(target: &mut Bytes, source: &Bytes, factor: u8) {
-    let multiples: [u8; 256] = MULTIPLES.get_or_init(all_products)[usize::from(factor)];
+    if factor == 1 {
+        target.iter_mut().zip(source).for_each(|(target, source)| *target ^= source);
+        return;
+    }
+    let multiples = &MULTIPLES.get_or_init(all_products)[usize::from(factor)];
     for (target, source) in target.iter_mut().zip(source) {
         *target ^= multiples[usize::from(*source)];
     }

@@ -28,21 +28,15 @@ pub enum Value {
     Any,
 }
 
-/// The 512 bytes that one write stores in one sector: self-describing, and not linear under xor.
+/// The 512 bytes that one write stores in one sector: self-describing, and not linear under xor. Their words are
+/// computed apart from each other, which a processor does side by side.
 pub fn tag(array: u64, lba: u64, op: u64) -> [u8; SECTOR_BYTES] {
     let mut bytes = [0; SECTOR_BYTES];
-    let mut state = mix(mix(lba) ^ mix(op).rotate_left(20) ^ mix(array).rotate_left(40));
-    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
-        let value = match index {
-            0 => MAGIC,
-            1 => lba,
-            2 => op,
-            3 => array,
-            _ => {
-                state = mix(state);
-                state
-            }
-        };
+    let seed = mix(mix(lba) ^ mix(op).rotate_left(20) ^ mix(array).rotate_left(40));
+    for (index, word) in (0u64..).zip(bytes.chunks_exact_mut(8)) {
+        word.copy_from_slice(&mix(seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).to_le_bytes());
+    }
+    for (word, value) in bytes.chunks_exact_mut(8).zip([MAGIC, lba, op, array]) {
         word.copy_from_slice(&value.to_le_bytes());
     }
     bytes
@@ -115,6 +109,14 @@ pub struct Oracle {
     matches: u64,
 }
 
+/// How many of the allowed values a sector's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fitting {
+    None,
+    One(Value),
+    Several,
+}
+
 impl Register {
     fn readable(&self) -> Vec<Value> {
         self.values_by(|one| one.seen)
@@ -126,6 +128,9 @@ impl Register {
     }
 
     fn values_by(&self, seen: impl Fn(&Record) -> Seen) -> Vec<Value> {
+        if let ([], [only]) = (&self.records[..], &self.base[..]) {
+            return vec![*only];
+        }
         let is_done = |one: &Record| one.end.is_some() && (one.is_ok || seen(one) == Seen::InEffect);
         let done: Vec<Record> = self.records.iter().copied().filter(is_done).collect();
         let is_over = |one: &Record, end: u64| done.iter().any(|newer| newer.op != one.op && newer.after > end);
@@ -225,7 +230,11 @@ impl Oracle {
 
     /// The bytes that operation `op` writes to a range.
     pub fn payload(&self, op: u64, at: u64, length: u64) -> Vec<u8> {
-        (at..at + length).flat_map(|lba| tag(self.array, lba, op)).collect()
+        let mut bytes = Vec::with_capacity(length as usize * SECTOR_BYTES);
+        for lba in at..at + length {
+            bytes.extend_from_slice(&tag(self.array, lba, op));
+        }
+        bytes
     }
 
     /// The number of compared sectors.
@@ -313,33 +322,40 @@ impl Oracle {
         assert_eq!(bytes.len(), read.allowed.len() * SECTOR_BYTES);
         for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
             let x = read.start + index as u64;
-            let fitting = self.fitting(x, &read.allowed[index], sector);
-            if fitting.is_empty() {
+            self.matches += 1;
+            let fitting = self.fitting(x, read.allowed[index].iter().copied(), sector);
+            if fitting == Fitting::None {
                 let (found, mut allowed) = (describe(sector), read.allowed[index].clone());
                 allowed.sort_unstable();
                 allowed.dedup();
                 return Err(format!("read op {op}: sector {x} holds {found}; allowed are {allowed:?}"));
             }
-            if read.is_quiet[index] && fitting.len() == 1 && fitting[0] != Value::Any {
-                self.collapse(x, fitting[0], now);
+            if let Fitting::One(value @ (Value::Zero | Value::Op(_))) = fitting
+                && read.is_quiet[index]
+            {
+                self.collapse(x, value, now);
             }
         }
         Ok(())
     }
 
-    fn fitting(&mut self, x: u64, allowed: &[Value], sector: &[u8]) -> Vec<Value> {
-        self.matches += 1;
+    /// Which of the allowed values these bytes are.
+    fn fitting(&self, x: u64, allowed: impl IntoIterator<Item = Value>, sector: &[u8]) -> Fitting {
         if self.sectors[x as usize].is_corrupted {
-            return vec![Value::Any];
+            return Fitting::One(Value::Any);
         }
-        let array = self.array;
         let fits = |value: &Value| match *value {
             Value::Any => true,
-            Value::Zero => sector.iter().all(|&byte| byte == 0),
+            Value::Zero => sector == [0; SECTOR_BYTES],
             // Compare the number first: computing a tag costs more than everything else.
-            Value::Op(op) => sector[16..24] == op.to_le_bytes() && sector == tag(array, x, op),
+            Value::Op(op) => sector[16..24] == op.to_le_bytes() && sector == tag(self.array, x, op),
         };
-        allowed.iter().copied().filter(fits).collect()
+        let mut fitting = allowed.into_iter().filter(fits);
+        match (fitting.next(), fitting.next()) {
+            (None, _) => Fitting::None,
+            (Some(only), None) => Fitting::One(only),
+            (Some(_), Some(_)) => Fitting::Several,
+        }
     }
 
     /// This becomes the value: every read that starts later must return it.
@@ -352,9 +368,13 @@ impl Oracle {
 
     /// Whether a sector may hold these bytes after a power cut now.
     pub fn may_hold_after_crash(&mut self, x: u64, sector: &[u8]) -> Result<(), String> {
-        let mut allowed = self.sectors[x as usize].after_crash();
-        allowed.extend(&self.sectors[x as usize].others);
-        if self.fitting(x, &allowed, sector).is_empty() {
+        self.matches += 1;
+        let register = &self.sectors[x as usize];
+        let written = register.records.iter().map(|one| one.value);
+        let all = written.chain(register.base.iter().copied()).chain(register.others.iter().copied());
+        if self.fitting(x, all, sector) == Fitting::None {
+            let mut allowed = register.after_crash();
+            allowed.extend(&register.others);
             return Err(format!("sector {x} holds {}; allowed are {allowed:?}", describe(sector)));
         }
         Ok(())
@@ -362,8 +382,9 @@ impl Oracle {
 
     /// Whether a sector may hold these bytes while the array is at rest.
     pub fn may_hold_at_rest(&mut self, x: u64, sector: &[u8]) -> Result<(), String> {
+        self.matches += 1;
         let allowed = self.sectors[x as usize].at_rest();
-        if self.fitting(x, &allowed, sector).is_empty() {
+        if self.fitting(x, allowed.iter().copied(), sector) == Fitting::None {
             return Err(format!("sector {x} holds {}; allowed are {allowed:?}", describe(sector)));
         }
         Ok(())

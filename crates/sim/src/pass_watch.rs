@@ -41,7 +41,7 @@ impl PassWatch {
         };
         loop {
             let outcome = self.array.wait(|progress| {
-                if progress.kind == PassKind::Recovery {
+                if progress.kind != PassKind::Resync {
                     resync_over();
                 }
             });

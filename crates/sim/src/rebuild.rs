@@ -5,6 +5,7 @@
 //! Invariant: only after a clean stop. The result is an array that md could have left: one more event, each member in
 //! sync or recovering.
 
+use crate::bits::BITMAP_AT;
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::model::Place;
 use crate::rig::Rig;
@@ -102,8 +103,19 @@ impl Rig {
             let mut image = disk.medium().current().to_vec();
             let start = SUPER_AT as usize * SECTOR_BYTES;
             image[start..start + 4096].copy_from_slice(&superblock.encode()[..]);
+            self.write_bitmap(plan, superblock.events, &mut image);
             disk.restore_size();
             disk.replace(image);
         }
+    }
+
+    /// md keeps the bitmaps up to date. Now and then something that does not has run the array.
+    fn write_bitmap(&self, plan: &StartPlan, events: u64, image: &mut [u8]) {
+        let is_known = !mix(self.setup.array ^ events).is_multiple_of(4);
+        let Some(bitmap) = plan.bitmap.as_ref().filter(|_| is_known) else { return };
+        let mut bitmap = bitmap.image.clone();
+        bitmap.change_header(|header| header.events = events);
+        let start = BITMAP_AT as usize * SECTOR_BYTES;
+        image[start..start + bitmap.page_bytes(0).len()].copy_from_slice(bitmap.page_bytes(0));
     }
 }

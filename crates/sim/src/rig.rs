@@ -3,6 +3,7 @@
 //! Not here: the choices of a seed (`scenario`).
 //! Invariant: the oracle is told of a start, a stop or a crash at the point at which the members go through it.
 
+use crate::bits::BitsCheck;
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::client::{Client, Session, Tally};
 use crate::disk::CrashMode;
@@ -87,6 +88,9 @@ impl Rig {
         let guard = Rc::new(Guard::new(model.clone(), setup.data_offsets.clone()));
         for disk in &disks {
             disk.set_watch(Some(guard.clone()));
+        }
+        if let Some(bits) = &setup.bits {
+            guard.check_bits(BitsCheck::new(bits, model.clone(), &disks));
         }
         if !setup.is_redundant() {
             // A client with two flushes in flight may receive the error from only one of them.

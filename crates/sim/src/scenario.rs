@@ -215,7 +215,9 @@ impl Rig {
         self.prepare_oracle(&start, &plan.unsure());
         let on_full = self.setup.kinds.on_full();
         let pass_window = self.setup.pass_window;
-        let config = Config { read_errors_max: READ_ERRORS_MAX, on_full, pass_window, ..Config::default() };
+        let clear_bits_after = self.setup.bits.map(|bits| bits.clear_after);
+        let config =
+            Config { read_errors_max: READ_ERRORS_MAX, on_full, pass_window, clear_bits_after, ..Config::default() };
         let live = self.boot(&start, &config)?;
         self.carry_out(&plan);
         let is_clean = self.work(&live, &plan, is_calm)?;
@@ -359,6 +361,7 @@ impl Rig {
             self.fail_bus(plan);
             self.fail_full_by_hand(live, plan);
         }
+        self.check_by_hand(live);
         let victims = &plan.victims;
         if let Some(&slot) = victims.first()
             && self.setup.kinds.has(FaultKind::ByHand)

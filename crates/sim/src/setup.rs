@@ -2,6 +2,7 @@
 //! Owns: [`Setup`], the first superblocks, the first disks. Not here: the run (`scenario`).
 //! Invariant: every array drawn here is one that md could have made, only smaller.
 
+use crate::bits::{BITMAP_AT, BITMAP_SECTORS, Bits};
 use crate::client::Mix;
 use crate::executor::Executor;
 use crate::faults::{FaultKind, Kinds};
@@ -82,6 +83,8 @@ pub struct Setup {
     pub roles: u16,
     /// A member that is thirty times as slow as the others.
     pub slow_disk: Option<u16>,
+    /// The write-intent bitmap, if it has one.
+    pub bits: Option<Bits>,
 }
 
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
@@ -156,10 +159,11 @@ impl Setup {
         let kinds = Kinds::draw(rng);
         let slow = *rng.pick(&[0, 0, 16, 100]);
         let max = *rng.pick(&[1_000, 80_000, 3_000_000]);
-        Setup {
+        let array = rng.next();
+        let setup = Setup {
             shape,
             spares,
-            array: rng.next(),
+            array,
             data_offsets,
             data_sizes,
             shards: *rng.pick(&[1, 1, 2, 3, 4]),
@@ -184,7 +188,18 @@ impl Setup {
             roles: if kinds.has(FaultKind::TornSuper) { *rng.pick(&[384, 1000]) } else { 128 },
             slow_disk: if rng.chance(1, 8) { Some(rng.below(u64::from(slots)) as u16) } else { None },
             kinds,
+            bits: None,
+        };
+        let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty) };
+        setup.with_bits(bits)
+    }
+
+    /// The same array with a write-intent bitmap, for which the data begins further behind.
+    pub fn with_bits(mut self, bits: Option<Bits>) -> Setup {
+        if bits.is_some() {
+            self.data_offsets.iter_mut().for_each(|offset| *offset += BITMAP_SECTORS);
         }
+        Setup { bits, ..self }
     }
 
     /// Draws the setup of a long seed: members always have faults, but never more than it can continue with.
@@ -240,6 +255,7 @@ impl Setup {
             is_long: false,
             roles: 128,
             slow_disk: None,
+            bits: None,
         }
     }
 
@@ -281,6 +297,9 @@ impl Setup {
         if slot >= shape.slots {
             features = features.with(Features::BAD_BLOCKS);
         }
+        if self.bits.is_some() {
+            features = features.with(Features::BITMAP_OFFSET);
+        }
         let mut set_uuid = [0x5a; 16];
         set_uuid[..8].copy_from_slice(&self.array.to_le_bytes());
         let mut device_uuid = set_uuid;
@@ -298,7 +317,7 @@ impl Setup {
             size: Sectors(shape.size),
             chunk: Sectors(shape.chunk),
             raid_disks: u32::from(shape.slots),
-            bitmap_offset: 0,
+            bitmap_offset: if self.bits.is_some() { (BITMAP_AT - SUPER_AT) as i32 } else { 0 },
             reshape: None,
             data_offset: Sector(self.data_offsets[usize::from(slot)]),
             data_size: Sectors(self.data_sizes[usize::from(slot)]),
@@ -334,6 +353,11 @@ impl Setup {
         }
         let start = SUPER_AT as usize * SECTOR_BYTES;
         bytes[start..start + 4096].copy_from_slice(&self.superblock(slot).encode()[..]);
+        if let Some(bits) = &self.bits {
+            let start = BITMAP_AT as usize * SECTOR_BYTES;
+            let page = bits.page(self, self.superblock(slot).set_uuid);
+            bytes[start..start + page.len()].copy_from_slice(&page);
+        }
         let geometry = Geometry {
             size: Sectors(size),
             logical_block: Sectors(1),

@@ -4,10 +4,11 @@
 //! Invariant: judges from the model and the raw bytes alone.
 //! Spec: I8, I9 and M1 of docs/reliability.md; docs/md/formats.md#version-1-superblock, docs/md/formats.md#checksums.
 
+use crate::bits::{BITMAP_AT, BITMAP_SECTORS, BitsCheck};
 use crate::member::{Access, Op, Watch};
 use crate::model::{Model, Place};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use uraid_block::ErrorKind;
 
@@ -21,10 +22,11 @@ pub struct Guard {
     model: Rc<Model>,
     data_offsets: Vec<u64>,
     used: Vec<u64>,
-    // How many running client operations may write each place.
-    open: RefCell<BTreeMap<Place, u32>>,
+    // How many running client operations may write each place: by slot, then by sector.
+    open: RefCell<Vec<Vec<u32>>>,
     // Places that refused operations may have left half written.
     torn: RefCell<BTreeSet<Place>>,
+    bits: RefCell<Option<BitsCheck>>,
     is_pass_running: Cell<bool>,
     is_read_only: Cell<bool>,
     events: RefCell<Vec<u64>>,
@@ -89,9 +91,10 @@ impl Guard {
             model,
             events: RefCell::new(vec![1; data_offsets.len()]),
             data_offsets,
+            open: RefCell::new(used.iter().map(|used| vec![0; *used as usize]).collect()),
             used,
-            open: RefCell::default(),
             torn: RefCell::default(),
+            bits: RefCell::default(),
             is_pass_running: Cell::new(false),
             is_read_only: Cell::new(false),
             superblocks: Cell::new(0),
@@ -101,6 +104,11 @@ impl Guard {
             on_failure: RefCell::default(),
             on_corruption: RefCell::default(),
         }
+    }
+
+    /// The array has a bitmap: no data goes to a member before its bit, unless a resync or recovery writes it.
+    pub fn check_bits(&self, bits: BitsCheck) {
+        *self.bits.borrow_mut() = Some(bits);
     }
 
     /// Sets an action for every failed operation of a member.
@@ -121,27 +129,24 @@ impl Guard {
     /// A client operation starts that may change this range.
     pub fn open_range(&self, at: u64, length: u64) {
         let mut open = self.open.borrow_mut();
-        for place in (at..at + length).flat_map(|x| self.model.image_of(x)) {
-            *open.entry(place).or_default() += 1;
+        for Place { slot, sector } in self.model.image_of(at..at + length) {
+            open[usize::from(slot)][sector as usize] += 1;
         }
     }
 
     /// The operation is answered.
     pub fn close_range(&self, at: u64, length: u64) {
         let mut open = self.open.borrow_mut();
-        for place in (at..at + length).flat_map(|x| self.model.image_of(x)) {
-            let count = open.get_mut(&place).expect("opened before");
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&place);
-            }
+        for Place { slot, sector } in self.model.image_of(at..at + length) {
+            let count = &mut open[usize::from(slot)][sector as usize];
+            *count = count.checked_sub(1).expect("opened before");
         }
     }
 
     /// The operation was refused because the array froze. Some members may have its data and others not, and `fail` may
     /// later write it to the others.
     pub fn leave_torn(&self, at: u64, length: u64) {
-        self.torn.borrow_mut().extend((at..at + length).flat_map(|x| self.model.image_of(x)));
+        self.torn.borrow_mut().extend(self.model.image_of(at..at + length));
     }
 
     /// Sets whether a resync runs, or read errors are repaired: then any data may be written.
@@ -156,7 +161,7 @@ impl Guard {
 
     /// The array is gone: no operation is open.
     pub fn reset(&self) {
-        self.open.borrow_mut().clear();
+        self.open.borrow_mut().iter_mut().for_each(|of_slot| of_slot.fill(0));
         self.torn.borrow_mut().clear();
         self.is_pass_running.set(false);
         self.is_read_only.set(false);
@@ -211,6 +216,10 @@ impl Guard {
         let data = self.data_offsets[usize::from(slot)];
         let end = access.at + access.length;
         if access.at < data {
+            let bitmap = BITMAP_AT..BITMAP_AT + BITMAP_SECTORS;
+            if self.bits.borrow().is_some() && bitmap.contains(&access.at) && end <= bitmap.end {
+                return Ok(());
+            }
             let is_superblock = access.at == SUPER_AT && end <= SUPER_AT + SUPER_SECTORS;
             let is_write = matches!(access.op, Op::Write { .. });
             if is_superblock && is_write {
@@ -225,10 +234,13 @@ impl Guard {
         if self.is_pass_running.get() {
             return Ok(());
         }
+        if let Some(bits) = &*self.bits.borrow() {
+            (access.at - data..end - data).try_for_each(|sector| bits.check(Place { slot, sector }))?;
+        }
         let (open, torn) = (self.open.borrow(), self.torn.borrow());
         let is_open = |sector: u64| {
             let place = Place { slot, sector };
-            open.contains_key(&place) || torn.contains(&place)
+            open[usize::from(slot)][sector as usize] > 0 || torn.contains(&place)
         };
         match (access.at - data..end - data).find(|&sector| !is_open(sector)) {
             None => Ok(()),
@@ -271,7 +283,7 @@ impl Watch for Guard {
 
     fn failed(&self, access: Access, error: ErrorKind) {
         self.failures.borrow_mut().push((access, error));
-        if access.at < self.data_offsets[usize::from(access.disk)] && access.op != Op::Flush {
+        if access.at == SUPER_AT && access.op != Op::Flush {
             self.super_writes.borrow_mut().remove(&access.disk);
         }
         let action = self.on_failure.borrow().clone();

@@ -7,15 +7,18 @@
 use crate::warn;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use uraid_host::Local;
 
 /// After this time the path is named on stderr.
 const NAMED_AFTER: Duration = Duration::from_secs(2);
 /// The time limit for a path if no option sets one: the default of --member-timeout.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(30);
+/// How often a task that must not wait looks for its answer.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The stack of the waiting thread. It is enough to read a superblock: superblocks and bad-block lists are on the heap.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -87,6 +90,27 @@ pub(crate) fn ask_advising<T: Send + 'static>(
         }
         Err(RecvTimeoutError::Disconnected) => resume_unwind(helper.join().expect_err("it ended without an answer")),
     }
+}
+
+/// As [`ask`], for a task that must not block its thread. The answer may be that of a path which has changed meanwhile.
+pub(crate) async fn ask_beside<T: Send + 'static>(
+    local: &Local,
+    path: &str,
+    question: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, NoAnswer> {
+    let no_answer = || NoAnswer { path: path.to_owned(), after: TIME_MAX };
+    let (sender, answer) = mpsc::channel();
+    let body = move || drop(sender.send(question()));
+    let started = thread::Builder::new().name("uraid-open".to_owned()).stack_size(STACK_BYTES).spawn(body);
+    let begun = local.now();
+    while started.is_ok() && local.now().since(begun) < TIME_MAX {
+        match answer.try_recv() {
+            Ok(answer) => return Ok(answer),
+            Err(TryRecvError::Empty) => local.sleep(LOOK_EVERY).await,
+            Err(TryRecvError::Disconnected) => break,
+        }
+    }
+    Err(no_answer())
 }
 
 /// The paths that were given up and have not answered since.

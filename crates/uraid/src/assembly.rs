@@ -68,6 +68,7 @@ pub(crate) fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -
         ReadOnlyReason::Requested
         | ReadOnlyReason::OldSuperblock
         | ReadOnlyReason::Bitmap
+        | ReadOnlyReason::BitmapUnusable(_)
         | ReadOnlyReason::Ppl
         | ReadOnlyReason::BadBlocks
         | ReadOnlyReason::Events { .. }

@@ -9,7 +9,9 @@ mod copy;
 mod create;
 mod manage;
 mod mdadm;
+mod membership;
 mod number;
+mod passes;
 mod processors;
 mod serve;
 mod show;
@@ -19,8 +21,10 @@ pub(crate) use bench::BenchArgs;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
-pub(crate) use create::{CreateArgs, ZeroArgs, chunk_size, layout_number};
+pub(crate) use create::{BitmapPlace, CreateArgs, ZeroArgs, chunk_size, layout_number};
 pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
+pub(crate) use membership::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs};
+pub(crate) use passes::{CheckArgs, PassArgs, SpeedArgs};
 pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
 pub(crate) use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs, MdstatArgs};
@@ -46,6 +50,8 @@ EXAMPLES
   uraid serve disk0 disk1 disk2 disk3
   uraid detail backup
   uraid fail backup disk2
+  uraid remove backup disk2
+  uraid add backup disk4
   uraid stop backup
 
 TESTING
@@ -64,11 +70,11 @@ EXIT CODES
   0  done
   1  refused, or failed; the reason is on stderr
   2  the command line is wrong
-  `detail --test` and `wait` have mdadm's own: see their --help.
+  `detail --test` and `wait` have mdadm's own, `check --wait` one more: see their --help.
 
 FILES
   $XDG_RUNTIME_DIR/uraid/NAME.nbd   where a running array is served (root: /run/uraid; $URAID_RUNTIME_DIR wins)
-  $XDG_RUNTIME_DIR/uraid/NAME.ctl   where `detail`, `fail` and `stop` reach it: JSON-RPC 2.0, one object per line";
+  $XDG_RUNTIME_DIR/uraid/NAME.ctl   where `detail`, `fail`, `check` and `stop` reach it: JSON-RPC 2.0, one object per line";
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -101,6 +107,33 @@ pub(crate) enum Command {
     /// Declare members of a running array failed: they are not read or written any more
     #[command(long_about = manage::FAIL, after_long_help = manage::FAIL_AFTER)]
     Fail(FailArgs),
+    /// Add devices to a running array as spares
+    #[command(long_about = membership::ADD, after_long_help = membership::ADD_AFTER)]
+    Add(AddArgs),
+    /// Take devices back that were members of a running array
+    #[command(long_about = membership::RE_ADD, after_long_help = membership::RE_ADD_AFTER)]
+    ReAdd(ReAddArgs),
+    /// Remove spares and failed members from a running array
+    #[command(long_about = membership::REMOVE, after_long_help = membership::REMOVE_AFTER)]
+    Remove(RemoveArgs),
+    /// Compare all copies, or parity with data, of a running array, and list what disagrees
+    #[command(long_about = passes::CHECK, after_long_help = passes::CHECK_AFTER)]
+    Check(CheckArgs),
+    /// The same, and make it agree
+    #[command(long_about = passes::REPAIR, after_long_help = passes::REPAIR_AFTER)]
+    Repair(CheckArgs),
+    /// End the check or repair of a running array, and let frozen passes go on
+    #[command(after_long_help = passes::IDLE_AFTER)]
+    Idle(PassArgs),
+    /// Keep the resync, recovery, check or repair of a running array where it is
+    #[command(after_long_help = passes::FREEZE_AFTER)]
+    Freeze(PassArgs),
+    /// Let the passes of a running array go on
+    #[command(after_long_help = passes::UNFREEZE_AFTER)]
+    Unfreeze(PassArgs),
+    /// Show or set how fast the passes of a running array may be
+    #[command(long_about = passes::SPEED, after_long_help = passes::SPEED_AFTER)]
+    Speed(SpeedArgs),
     /// Stop a running array: answer what is in flight, flush, mark it clean
     #[command(after_long_help = manage::STOP_AFTER)]
     Stop(StopArgs),
@@ -124,17 +157,21 @@ pub(crate) enum Command {
 impl Cli {
     /// The command line of this process. Ends the process with exit code 2 if it is wrong.
     pub(crate) fn read() -> Cli {
-        let first = std::env::args_os().nth(1);
+        let line = match mdadm::with_action(std::env::args_os().collect()) {
+            Ok(line) => line,
+            Err(text) => refuse(&text),
+        };
+        let first = line.get(1).cloned();
         if let Some(text) = first.and_then(|word| mdadm::instead_of_mode(word.to_str()?)) {
             refuse(&text);
         }
         // Check first for options that `kernels` and `nbd` do not take: clap would only report other options as
         // missing.
-        let as_far_as_it_goes = Cli::command().ignore_errors(true).get_matches();
+        let as_far_as_it_goes = Cli::command().ignore_errors(true).get_matches_from(&line);
         if let Some(text) = not_taken(&as_far_as_it_goes) {
             usage_error(&text);
         }
-        Cli::try_parse().unwrap_or_else(|error| match error.get(ContextKind::InvalidArg) {
+        Cli::try_parse_from(&line).unwrap_or_else(|error| match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => {
                 let subcommand = as_far_as_it_goes.subcommand_name().unwrap_or_default();
                 match mdadm::why_not_here(&Cli::command(), subcommand, option) {

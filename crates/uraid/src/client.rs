@@ -4,6 +4,7 @@
 //! Invariant: a socket without a listener is treated as if it did not exist.
 
 use crate::asking::{self, NoAnswer};
+use crate::pass_calls::{CheckResult, PassCall};
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, LINE_BYTES_MAX, Method, RpcError};
 use crate::{member_name, names};
@@ -175,10 +176,51 @@ impl Client {
         }
     }
 
+    /// Makes a call about passes; returns the server's answer.
+    pub(crate) fn passes(&mut self, call: PassCall) -> Result<Value, ClientError> {
+        self.call(&Method::Passes(call), Some(STATUS_TIME_MAX))
+    }
+
+    /// What the last check or repair has found.
+    pub(crate) fn mismatches(&mut self) -> Result<CheckResult, ClientError> {
+        let value = self.passes(PassCall::Mismatches)?;
+        serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
+    }
+
     fn fail_within(&mut self, members: &[String], after: Duration) -> Result<Value, ClientError> {
         match self.call(&Method::Fail { members: members.to_vec() }, Some(after)) {
             Err(ClientError::NoAnswer { path, pid, source }) if source.kind() == io::ErrorKind::TimedOut => {
                 Err(ClientError::FailUnanswered { path, pid, after })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Adds devices as spares; returns the server's answer. The server opens the paths.
+    pub(crate) fn add(&mut self, members: &[String], force: bool) -> Result<Value, ClientError> {
+        let members = members.iter().map(|member| member_name::as_written(member)).collect();
+        self.call(&Method::Add { members, force }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Takes back devices that were members.
+    pub(crate) fn re_add(&mut self, members: &[String]) -> Result<Value, ClientError> {
+        let members = members.iter().map(|member| member_name::as_written(member)).collect();
+        self.call(&Method::ReAdd { members }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Removes members, each a path, the slot that it had, or one of mdadm's words.
+    pub(crate) fn remove(&mut self, members: &[String]) -> Result<Value, ClientError> {
+        let is_path = |member: &String| member.parse::<u16>().is_err() && !["failed", "detached"].contains(&&**member);
+        let form = |member: &String| if is_path(member) { member_name::as_written(member) } else { member.clone() };
+        let members: Vec<String> = members.iter().map(form).collect();
+        match self.call(&Method::Remove { members: members.clone() }, Some(FAIL_TIME_MAX)) {
+            Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
+                let resolve = |member: &String| if is_path(member) { member_path(member) } else { member.clone() };
+                let resolved: Vec<String> = members.iter().map(resolve).collect();
+                if resolved == members {
+                    return Err(error.into());
+                }
+                self.call(&Method::Remove { members: resolved }, Some(FAIL_TIME_MAX))
             }
             outcome => outcome,
         }

@@ -5,6 +5,7 @@
 //! stop have a lower limit, and lose their place when they hang up. The control socket has its own buffers, so NBD
 //! clients do not use them up.
 
+use crate::pass_calls::PassCall;
 use crate::report::Report;
 use crate::rpc::{self, Call, LINE_BYTES_MAX, Method, RpcError};
 use serde_json::{Value, json};
@@ -38,6 +39,14 @@ pub(crate) trait Controlled {
     /// Declares members, each by path or slot, failed; returns when that is recorded. If one of them is unknown, none
     /// is failed.
     async fn fail(&self, members: &[String]) -> Result<Value, RpcError>;
+    /// Adds devices as spares, all or none; returns when the superblocks list them. `force`: what they carry may be lost.
+    async fn add(&self, members: &[String], force: bool) -> Result<Value, RpcError>;
+    /// Takes back devices that were members.
+    async fn re_add(&self, members: &[String]) -> Result<Value, RpcError>;
+    /// Removes members, each by path, the slot that it had, or mdadm's words; returns when their devices are closed.
+    async fn remove(&self, members: &[String]) -> Result<Value, RpcError>;
+    /// Begins or ends a check or repair, and tells every pass how it is to go on. Returns at once.
+    async fn passes(&self, call: PassCall) -> Result<Value, RpcError>;
     /// Stops the array, with `all` all arrays of the process; returns when they are marked clean. Refused while clients
     /// are connected that may write, unless `force`.
     async fn stop(&self, all: bool, force: bool) -> Result<(), RpcError>;
@@ -172,6 +181,10 @@ impl Callers {
         let outcome = match &call.method {
             Method::Status => Ok(json!(array.report().await)),
             Method::Fail { members } => array.fail(members).await,
+            Method::Add { members, force } => array.add(members, *force).await,
+            Method::ReAdd { members } => array.re_add(members).await,
+            Method::Remove { members } => array.remove(members).await,
+            Method::Passes(call) => array.passes(*call).await,
             Method::Stop { all, force } => {
                 let Some(_place) = self.stops.try_acquire(1) else {
                     let text = format!("{STOPS_MAX} callers wait for the end of a stop already");

@@ -7,7 +7,7 @@
 pub(crate) mod refusal;
 pub(crate) mod steps;
 
-use crate::cli::{CreateArgs, chunk_size, layout_number};
+use crate::cli::{BitmapPlace, CreateArgs, chunk_size, layout_number};
 use crate::create_over;
 use crate::metadata;
 use crate::names;
@@ -15,7 +15,7 @@ use crate::{print, warn};
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
 use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};
-use uraid_format::create::{CreateOptions, Creation, NewMember, create};
+use uraid_format::create::{CreateOptions, Creation, NewBitmap, NewMember, create};
 use uraid_format::signature::Signature;
 use uraid_format::{SetName, uuid};
 use uraid_host::{Access, Claimed};
@@ -68,6 +68,11 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
         now_seconds: crate::dates::now(),
         assume_clean: args.assume_clean,
         force: args.force,
+        bitmap: match args.bitmap {
+            None => NewBitmap::IfLarge,
+            Some(BitmapPlace::None) => NewBitmap::None,
+            Some(BitmapPlace::Internal) => NewBitmap::Internal { chunk: args.bitmap_chunk },
+        },
     })
 }
 
@@ -152,8 +157,16 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         (true, _) => "it is clean and takes requests at once".to_owned(),
         (false, _) => format!("it takes requests at once, and a resync of {each} per member runs beside them"),
     };
+    let bitmap = match (&creation.bitmap, level) {
+        (_, Level::Linear | Level::Raid0) => String::new(),
+        (Some(bitmap), _) => {
+            let (chunks, chunk) = (bitmap.header().chunks(), sizes::exact(bitmap.header().chunk()));
+            format!("  bitmap: internal, {chunks} chunks of {chunk}; after a crash only dirty ones are resynced\n")
+        }
+        (None, _) => "  bitmap: none; after a crash all of it is resynced\n".to_owned(),
+    };
     format!(
-        "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  size {}; {each} of each member, data from {}\n  \
+        "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  size {}; {each} of each member, data from {}\n{bitmap}  \
          when served: {first}\n  next: uraid serve {}\n",
         options.set_name.as_str(),
         uuid::text(&options.set_uuid),

@@ -1,10 +1,11 @@
-//! `uraid detail`, `fail` and `stop`: asks a running array, or reads its members.
+//! `uraid detail`, `fail`, `stop`, `add`, `re-add` and `remove`: asks a running array, or reads its members.
 //! Owns: which process is asked, in which form the answer is shown. Not here: reading members (`members`), the drawing
 //! (`drawing`), the report's words (`report`).
 //! Invariant: nothing is changed on the members of an array that does not run.
 
 mod drawing;
 mod members;
+mod membership;
 
 use crate::cli::{DetailArgs, FailArgs, StopArgs};
 use crate::client::{self, ClientError, Running};
@@ -12,10 +13,11 @@ use crate::draw::Drawing;
 use crate::opening::ServeError;
 use crate::probe::ProbeError;
 use crate::report::{Report, Verdict};
-use crate::{asking, complain, member_name, print, warn};
+use crate::{asking, check, complain, member_name, print, warn};
 use members::Told;
 pub(crate) use members::shape_of;
-use serde_json::Value;
+pub(crate) use membership::{add, re_add, remove};
+use serde_json::{Value, json};
 use std::process::ExitCode;
 use uraid_layout::LayoutError;
 
@@ -55,6 +57,13 @@ pub(crate) enum DetailError {
 pub(crate) fn detail(args: &DetailArgs) -> Result<ExitCode, DetailError> {
     if let Some(level) = args.geometry.level {
         show(args, &[drawing::of_options(level, &args.geometry, args.stripes)?], Drawing::text, Drawing::json);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.mismatches {
+        let time_max = args.member_timeout.limit();
+        let first = args.named.first().map(String::as_str);
+        let result = client::find_within(first, args.control.as_deref(), time_max)?.mismatches()?;
+        print(&if args.json { format!("{}\n", json!(result)) } else { check::text(&result) });
         return Ok(ExitCode::SUCCESS);
     }
     let found = if args.scan { find_all() } else { find_reports(args) };

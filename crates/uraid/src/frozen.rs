@@ -99,7 +99,7 @@ fn members(status: &Status, kind: ErrorKind) -> impl Iterator<Item = (usize, Str
         MemberState::Active(_) | MemberState::Recovering { .. } => {
             error_text(errors, kind, is_redundant).map(|text| (index, text))
         }
-        MemberState::Spare | MemberState::Faulty { .. } => None,
+        MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,
     })
 }
 

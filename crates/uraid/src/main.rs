@@ -1,12 +1,13 @@
 //! The command line: one binary, one subcommand each for what a person does with an array.
 //! Owns: dispatch, exit codes, how errors are printed. Not here: any decision about arrays (`engine`), any byte on
 //! disk (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
-//! `detail --test` and `wait` have mdadm's codes.
+//! `detail --test` and `wait` have mdadm's codes, `check --wait` and `repair --wait` have 3 besides.
 
 mod asking;
 mod assembly;
 mod bench;
 mod blank;
+mod check;
 mod cli;
 mod client;
 mod clients;
@@ -34,10 +35,12 @@ mod one_shot;
 mod opening;
 mod overseer;
 mod pace;
+mod pass_calls;
 mod paths;
 mod probe;
 mod progress;
 mod report;
+mod roster;
 mod rpc;
 mod serve;
 mod session;
@@ -49,6 +52,7 @@ mod zero;
 
 use cli::Command;
 use log::print;
+use pass_calls::PassCall;
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,6 +87,15 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Detail(args) => return Ok(detail::detail(args)?),
         Command::Fail(args) => detail::fail(args)?,
+        Command::Add(args) => detail::add(args)?,
+        Command::ReAdd(args) => detail::re_add(args)?,
+        Command::Remove(args) => detail::remove(args)?,
+        Command::Check(args) => return Ok(check::check(args, PassCall::Check)?),
+        Command::Repair(args) => return Ok(check::check(args, PassCall::Repair)?),
+        Command::Idle(args) => check::steer(args, PassCall::Idle)?,
+        Command::Freeze(args) => check::steer(args, PassCall::Freeze)?,
+        Command::Unfreeze(args) => check::steer(args, PassCall::Unfreeze)?,
+        Command::Speed(args) => check::speed(args)?,
         Command::Stop(args) => detail::stop(args)?,
         Command::List(args) => {
             return Ok(if list::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });

@@ -5,7 +5,7 @@
 //! Spec: docs/md/behaviour.md#procmdstat.
 
 use crate::client::{self, ClientError, Running};
-use crate::report::{Member, Pass, Report};
+use crate::report::{Bitmap, Member, Pass, Report};
 use crate::{names, print};
 use serde_json::json;
 use std::path::Path;
@@ -40,8 +40,20 @@ fn array(report: &Report) -> String {
     let version = if metadata == "0.90" { String::new() } else { format!(" super {metadata}") };
     let shape = if serves { shape(report) } else { String::new() };
     let pass = report.pass().map_or_else(String::new, |pass| pass_line(&pass));
+    let bitmap = report.bitmap.as_ref().map_or_else(String::new, bitmap_line);
     let (name, kib) = (word(&report.name), array_sectors / 2);
-    format!("{name} : {state}{members}\n      {kib} blocks{version}{shape}\n{pass}\n")
+    format!("{name} : {state}{members}\n      {kib} blocks{version}{shape}\n{pass}{bitmap}\n")
+}
+
+/// `      bitmap: 3/3 pages [12KB], 65536KB chunk`. md counts the pages of its counters, 2048 chunks each, that are in memory,
+/// because a chunk of them is dirty.
+fn bitmap_line(bitmap: &Bitmap) -> String {
+    let (pages, used) = (bitmap.chunks.div_ceil(2048), bitmap.pages_dirty);
+    let chunk = match bitmap.chunk_sectors / 2 {
+        0 => format!("{}B", bitmap.chunk_sectors * 512),
+        kib => format!("{kib}KB"),
+    };
+    format!("      bitmap: {used}/{pages} pages [{}KB], {chunk} chunk\n", used * 4)
 }
 
 /// What follows the version of the superblocks: the level's words, and the slots where there is redundancy.
@@ -101,6 +113,8 @@ fn members(members: &[Member]) -> String {
 /// `      [==>..................]  resync = 12.6% (37043392/292945152) finish=127.5min speed=33440K/sec`
 fn pass_line(pass: &Pass<'_>) -> String {
     let Pass { word, progress, .. } = pass;
+    // md has no word of its own for it.
+    let word = if *word == "repair" { "resync" } else { word };
     if pass.is_pending {
         return format!("      \t{word}=PENDING\n");
     }

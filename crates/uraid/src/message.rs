@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use uraid_arrays::ArrayMail;
+use uraid_arrays::{ArrayIndex, ArrayMail};
 use uraid_block::ShardIndex;
 use uraid_engine::{Counters, MemberCounts};
 use uraid_export_nbd::Statistics;
+use uraid_host::Claimed;
 
 /// The unfinished work of a shard's clients when the time limit of a stop is over.
 #[derive(Clone, Default, Debug)]
@@ -23,8 +24,15 @@ pub(crate) struct ClientsLeft {
 pub(crate) struct ArrayCounts {
     /// The counts of the array's requests on this shard.
     pub requests: Counters,
-    /// The counts of each member of the array's plan.
+    /// The counts of each member, by index.
     pub members: Vec<MemberCounts>,
+}
+
+impl ArrayCounts {
+    /// The counts of one member. A shard that did not have it yet when it counted has none.
+    pub(crate) fn member(&self, index: usize) -> MemberCounts {
+        self.members.get(index).copied().unwrap_or_default()
+    }
 }
 
 /// A message between the shards of a process.
@@ -41,6 +49,12 @@ pub(crate) enum Message {
     CountsWanted,
     /// To shard 0: what a shard has counted so far, for each array and for its clients.
     Counts(ShardIndex, Vec<ArrayCounts>, Statistics),
+    /// From shard 0: this is the device of a member that joins.
+    Install(ArrayIndex, usize, Claimed),
+    /// From shard 0: let the device of this member go.
+    LetGo(ArrayIndex, usize),
+    /// To shard 0: either of them is done.
+    Seated,
     /// From shard 0: the arrays have been stopped, this shard may end.
     End,
 }

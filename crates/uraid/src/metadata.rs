@@ -8,8 +8,9 @@ use crate::warn;
 use std::time::Duration;
 use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::signature::{self, Signature};
-use uraid_format::{FindError, Found, Superblock, SuperblockError, find};
+use uraid_format::{Features, FindError, Found, Superblock, SuperblockError, find};
 use uraid_host::{Access, BadSectors, Claimed, OpenError};
 
 /// Why a member was not claimed.
@@ -65,7 +66,8 @@ pub(crate) fn claim_within(name: &str, access: Access, time_max: Option<Duration
     asking::ask(name, time_max, move || claim_now(&own, access))?
 }
 
-fn claim_now(name: &str, access: Access) -> Result<Claimed, ClaimError> {
+/// The same. Blocks the thread until the path answers.
+pub(crate) fn claim_now(name: &str, access: Access) -> Result<Claimed, ClaimError> {
     Claimed::open_target(&member_name::resolve(name)?, access).map_err(|error| {
         if let OpenError::ClaimedTwice { claimed_as, .. } = error {
             return ClaimError::Twice { first: claimed_as, second: name.to_owned() };
@@ -144,6 +146,12 @@ pub(crate) fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<Ba
     let mut bytes = vec![0; list.length.len_bytes()];
     member.read_at(byte(list.start), &mut bytes).map_err(failed(member, "reading the bad-block list"))?;
     bad_sectors(&bytes, superblock).map_err(broken)
+}
+
+/// The bitmap of a claimed member, if its superblock says that there is one.
+pub(crate) fn bitmap(member: &Claimed, superblock: &Superblock) -> Option<Result<BitmapImage, BitmapUnusable>> {
+    let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
+    superblock.features.contains(Features::BITMAP_OFFSET).then(|| BitmapImage::read_beside(superblock, read))
 }
 
 /// The sectors that the bytes of a superblock's list name.

@@ -5,6 +5,7 @@
 use crate::assembly::{self, NamedError};
 use crate::one_shot;
 use crate::report::LeftOut;
+use crate::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
 use crate::{metadata, names, warn};
 use std::rc::Rc;
@@ -12,7 +13,8 @@ use uraid_arrays::{ArrayIndex, HostArray, Members};
 use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason};
 use uraid_format::bad_blocks::{self, BadBlocksError};
-use uraid_format::{FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
+use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
+use uraid_format::{Features, FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, CLIENT_ARENA, Local};
 
 /// Why arrays make up no array.
@@ -31,6 +33,7 @@ pub(crate) enum NestedError {
 pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
     let found = one_shot::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
     let mut carriers = Vec::new();
+    let mut bitmaps = Vec::new();
     let mut candidates = Vec::new();
     let mut left_out = Vec::new();
     for (index, found) in found.into_iter().enumerate() {
@@ -39,6 +42,7 @@ pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack
             Ok(carried) => {
                 array.bad = carried.bad;
                 carriers.push(index);
+                bitmaps.push(carried.bitmap);
                 let device_size = array.plan.layout.array_size();
                 candidates.push(Candidate { superblock: carried.superblock, device_size });
             }
@@ -55,6 +59,7 @@ pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack
     }
     let carried_by: Vec<String> = carriers.iter().map(|&carrier| stack.arrays[carrier].name.clone()).collect();
     let mut plan = assembly::decide(&candidates, &carried_by, options)?;
+    plan.take_bitmaps(|candidate| bitmaps[candidate].clone());
     let is_read_only = |at: usize| stack.arrays[carriers[at]].plan.read_only.is_some();
     if plan.read_only.is_none() && plan.members.iter().any(|member| is_read_only(member.candidate)) {
         // The first write to this member would fail, and the others' superblocks would record it as faulty.
@@ -72,7 +77,7 @@ pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack
         plan.refused.iter().map(|refused| (carried_by[refused.candidate].clone(), refused.reason.to_string()));
     left_out.extend(refused.map(|(path, reason)| LeftOut { path, reason }));
     let members = Members::Arrays((0..arrays.len()).map(ArrayIndex).collect());
-    arrays.push(Assembled { name, plan, members, bad: BadSectors::default(), left_out });
+    arrays.push(Assembled { name, plan, members, roster: Roster::default(), bad: BadSectors::default(), left_out });
     Ok(Stack::new(arrays, stack.force))
 }
 
@@ -108,6 +113,7 @@ fn is_telling(error: &LookError) -> bool {
 struct Carried {
     superblock: Superblock,
     bad: BadSectors,
+    bitmap: Result<BitmapImage, BitmapUnusable>,
 }
 
 async fn look(arrays: &[Rc<HostArray>], local: &Local) -> Vec<Result<Carried, LookError>> {
@@ -132,7 +138,34 @@ async fn look_at(array: &HostArray, local: &Local) -> Result<Carried, LookError>
             metadata::bad_sectors(&bytes, &superblock)?
         }
     };
-    Ok(Carried { superblock, bad })
+    let bitmap = bitmap(array, local, &superblock).await;
+    Ok(Carried { superblock, bad, bitmap })
+}
+
+/// The bitmap beside a superblock on an array.
+async fn bitmap(array: &HostArray, local: &Local, superblock: &Superblock) -> Result<BitmapImage, BitmapUnusable> {
+    /// Sectors that are read at once.
+    const PIECE: u64 = 128;
+    let has_bitmap = superblock.features.contains(Features::BITMAP_OFFSET);
+    let place = superblock.bitmap_room(superblock.bitmap_offset).filter(|_| has_bitmap);
+    let place = place.ok_or(BitmapUnusable::NoRoom)?;
+    let first = read(array, local, place.start, SECTOR_BYTES).await.map_err(|_| BitmapUnusable::Unreadable)?;
+    let header = BitmapHeader::parse(first.first_chunk().expect("a sector holds the header"))?;
+    let used = header.used_sectors();
+    BitmapImage::filled(header, place.length)?;
+    let mut bytes = Vec::new();
+    for at in (0..used.0).step_by(PIECE as usize) {
+        let length = Sectors(PIECE.min(used.0 - at)).len_bytes();
+        // Bits that cannot be read count as set.
+        let piece = read(array, local, place.start + Sectors(at), length).await;
+        bytes.extend(piece.unwrap_or_else(|_| vec![0xff; length]));
+    }
+    let start = place.start.0 * SECTOR_BYTES as u64;
+    BitmapImage::read_beside(superblock, |at, into| {
+        let from = (at - start) as usize;
+        into.copy_from_slice(&bytes[from..from + into.len()]);
+        true
+    })
 }
 
 /// The superblock in what an array of `size` holds where superblocks may be.

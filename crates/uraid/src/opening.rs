@@ -11,8 +11,9 @@ use crate::metadata::{self, ClaimError, MetadataError};
 use crate::names::{self, NoRuntimeDirectory};
 use crate::nested::{self, NestedError};
 use crate::report::LeftOut;
+use crate::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
-use crate::{client, complain, with_causes};
+use crate::{client, complain, warn, with_causes};
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan};
 use uraid_format::Superblock;
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
 
 /// How long a killed process may take to release members and sockets.
@@ -131,7 +133,10 @@ pub(crate) fn assemble_all(
 }
 
 /// What is read of a member before its array is assembled.
-type ReadMember = (Superblock, BadSectors);
+type ReadMember = (Superblock, BadSectors, Option<Bitmap>);
+
+/// A bitmap as it was read.
+type Bitmap = Result<BitmapImage, BitmapUnusable>;
 
 /// The members with a superblock, and the others that may be left out.
 #[derive(Default)]
@@ -140,6 +145,8 @@ pub(crate) struct Opened {
     pub members: Vec<Claimed>,
     /// The superblocks of `members`, in the same order.
     pub candidates: Vec<Candidate>,
+    /// Their bitmaps, in the same order.
+    bitmaps: Vec<Option<Bitmap>>,
     /// The members whose superblock cannot be read.
     pub unreadable: Vec<Claimed>,
     left_out: Vec<LeftOut>,
@@ -158,7 +165,12 @@ impl Opened {
     }
 
     /// The array of a plan over these candidates.
-    pub(crate) fn assembled(&self, plan: StartPlan) -> Assembled {
+    pub(crate) fn assembled(&self, mut plan: StartPlan) -> Assembled {
+        plan.take_bitmaps(|candidate| self.bitmaps[candidate].clone().unwrap_or(Err(BitmapUnusable::NoRoom)));
+        if let Some(bitmap) = plan.bitmap.as_ref().filter(|bitmap| bitmap.is_out_of_date && plan.is_dirty) {
+            let chunks = bitmap.image.header().chunks();
+            warn(&format!("the bitmap is out of date: all of its {chunks} chunks are resynced"));
+        }
         let members = plan.members.iter().map(|member| self.members[member.candidate].clone()).collect();
         let refused = plan.refused.iter().map(|refused| {
             let name = self.members[refused.candidate].name();
@@ -166,7 +178,8 @@ impl Opened {
         });
         let left_out = self.left_out.iter().cloned().chain(refused).collect();
         let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
-        Assembled { name, plan, members: Members::Claimed(members), bad: BadSectors::default(), left_out }
+        let (members, roster, bad) = (Members::Claimed(members), Roster::default(), BadSectors::default());
+        Assembled { name, plan, members, roster, bad, left_out }
     }
 }
 
@@ -211,7 +224,8 @@ impl Timeouts {
         asking::ask(&name, self.member_time_max, move || {
             let read = metadata::read(&member).and_then(|superblock| {
                 let bad = metadata::bad_blocks(&member, &superblock)?;
-                Ok((superblock, bad))
+                let bitmap = metadata::bitmap(&member, &superblock);
+                Ok((superblock, bad, bitmap))
             });
             (member, read)
         })
@@ -227,7 +241,7 @@ impl Timeouts {
 /// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
 /// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
 pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
-    let Opened { mut members, mut candidates, mut unreadable, mut left_out } = Opened::default();
+    let Opened { mut members, mut candidates, mut bitmaps, mut unreadable, mut left_out } = Opened::default();
     for name in names {
         let mut leave_out = |error: &dyn Error| {
             complain(error);
@@ -245,7 +259,8 @@ pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Res
             Err(error) => return Err(error.into()),
         };
         match read {
-            Ok((superblock, bad)) => {
+            Ok((superblock, bad, bitmap)) => {
+                bitmaps.push(bitmap);
                 member.add_bad(bad);
                 candidates.push(Candidate { superblock, device_size: member.size() });
                 members.push(member);
@@ -265,6 +280,6 @@ pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Res
     if members.is_empty() {
         Err(ServeError::NoMembers)
     } else {
-        Ok(Opened { members, candidates, unreadable, left_out })
+        Ok(Opened { members, candidates, bitmaps, unreadable, left_out })
     }
 }

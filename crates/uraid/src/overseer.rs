@@ -1,12 +1,16 @@
 //! One running array as its control socket and the watch see it, on shard 0.
-//! Owns: its report, names of its members, `fail`. Not here: what the array does (`engine`), starting and stopping the
+//! Owns: its report, names of its members, `fail`. Not here: members that come and go (`membership`), what the array does (`engine`), starting and stopping the
 //! arrays of the process (`session`).
 //! Invariant: it only reads and calls; the array never waits for it.
+
+mod membership;
+mod passes;
 
 use crate::control::Controlled;
 use crate::frontends::ArrayExport;
 use crate::message::ArrayCounts;
 use crate::pace::Pace;
+use crate::pass_calls::PassCall;
 use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, SlowestRequest};
 use crate::rpc::{Method, RpcError};
@@ -103,12 +107,13 @@ impl Overseer {
     }
 
     fn member_paths(&self, index: usize) -> &MemberPath {
-        &self.session.setup().paths[self.index.0][index]
+        &self.assembled().roster.seat(index).path
     }
 
-    fn member_entry(&self, index: usize, state: &MemberState, io: MemberIo) -> Member {
-        let superblock = &self.assembled().plan.members[index].superblock;
-        let (number, data_offset) = (Some(superblock.dev_number), Some(superblock.data_offset.0));
+    /// `None`: it was removed.
+    fn member_entry(&self, index: usize, state: &MemberState, io: MemberIo) -> Option<Member> {
+        let seat = self.assembled().roster.seat(index);
+        let (number, data_offset) = (Some(seat.number), Some(seat.data_offset.0));
         let MemberPath { path, written } = self.member_paths(index).clone();
         let (written, path) = (Some(written).filter(|written| *written != path), Some(path));
         let path_state = paths::word(self.paths.state(index));
@@ -116,14 +121,15 @@ impl Overseer {
             let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
             Member { number, slot, state, path, written, reason, data_offset, path_state, io: Some(io) }
         };
-        match *state {
+        Some(match *state {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
             MemberState::Recovering { slot, .. } => entry(Some(slot), "spare rebuilding", None),
             MemberState::Spare => entry(None, "spare", None),
+            MemberState::Removed => return None,
             MemberState::Faulty { operation, error, .. } => {
                 entry(None, "faulty", Some(member_errors::failure_text(operation, error)))
             }
-        }
+        })
     }
 
     fn member_io(&self, counts: &MemberCounts, is_needed: bool) -> MemberIo {
@@ -178,15 +184,23 @@ impl Overseer {
         match status.members[index] {
             MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Ok(slot),
             MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
+            MemberState::Removed => Err(RpcError::refused(format!("{member}: was removed"))),
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
         }
     }
 
-    /// The member of the array's plan that `member` names.
+    /// The member of the array that `member` names. Of several devices that had the path one after the other it is the
+    /// one that works, else the last one that was not removed, else the last one.
     fn member_called(&self, array: ArrayIndex, member: &str) -> Option<usize> {
-        let setup = self.session.setup();
-        let is_called = |(index, path)| setup.stack.is_called(array, index, path, member);
-        setup.paths[array.0].iter().enumerate().position(is_called)
+        let stack = &self.session.setup().stack;
+        let states = self.session.array(array).status().members;
+        let seats = stack.array(array).roster.seats().enumerate();
+        let called = seats.filter(|(_, seat)| stack.is_called(array, seat, member)).map(|(index, _)| index);
+        called.max_by_key(|&index| match states[index] {
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => (2, index),
+            MemberState::Faulty { .. } => (1, index),
+            MemberState::Removed => (0, index),
+        })
     }
 
     /// An array of this process that has the member.
@@ -200,7 +214,9 @@ impl Overseer {
     fn member_in(&self, slot: Slot) -> Option<String> {
         let had_it = |state: &MemberState| match *state {
             MemberState::Faulty { slot: of, .. } => of == Some(slot),
-            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => false,
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare | MemberState::Removed => {
+                false
+            }
         };
         let members = self.status().members;
         let index = members.iter().position(|state| state.slot() == Some(slot));
@@ -272,7 +288,7 @@ impl Controlled for Overseer {
         let mut report = detail::shape_of(&self.assembled().plan.template, Some(self.array.layout()));
         self.name().clone_into(&mut report.name);
         let io = |index: usize| {
-            let of_shards = counts.iter().map(|shard| shard.members[index]);
+            let of_shards = counts.iter().map(|shard| shard.member(index));
             let sum = of_shards.fold(MemberCounts::default(), |sum, shard| sum.and(&shard));
             self.member_io(&sum, status.errors[index].is_needed)
         };
@@ -280,7 +296,7 @@ impl Controlled for Overseer {
             .members
             .iter()
             .enumerate()
-            .map(|(index, state)| self.member_entry(index, state, io(index)))
+            .filter_map(|(index, state)| self.member_entry(index, state, io(index)))
             .collect();
         let filled: SlotSet = status.members.iter().filter_map(MemberState::slot).collect();
         members.extend((0..status.slots).filter(|slot| !filled.contains(Slot(*slot))).map(Member::removed));
@@ -294,8 +310,18 @@ impl Controlled for Overseer {
             match pass.kind {
                 PassKind::Resync => report.resync = progress,
                 PassKind::Recovery => report.recovery = progress,
+                PassKind::Check => report.check = progress,
+                PassKind::Repair => report.repair = progress,
             }
         }
+        report.bitmap = status.bitmap.map(|bitmap| report::Bitmap {
+            chunk_sectors: bitmap.chunk.0,
+            chunks: bitmap.chunks,
+            dirty: bitmap.dirty,
+            pages_dirty: bitmap.groups_dirty,
+        });
+        report.passes_frozen = self.array.are_passes_paused();
+        report.last_check = self.check_result(false);
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
         report.state = state_words(&status, self.session.is_stopping());
@@ -338,6 +364,22 @@ impl Controlled for Overseer {
         Ok(json!({ "array": self.name(), "members": members, "slots": self.status().picture() }))
     }
 
+    async fn add(&self, members: &[String], force: bool) -> Result<Value, RpcError> {
+        self.add_members(members, force).await
+    }
+
+    async fn re_add(&self, members: &[String]) -> Result<Value, RpcError> {
+        self.re_add_members(members).await
+    }
+
+    async fn remove(&self, members: &[String]) -> Result<Value, RpcError> {
+        self.remove_members(members).await
+    }
+
+    async fn passes(&self, call: PassCall) -> Result<Value, RpcError> {
+        self.call_passes(call).await
+    }
+
     async fn stop(&self, all: bool, force: bool) -> Result<(), RpcError> {
         self.session.answer_is_due();
         let others = self.others();
@@ -362,7 +404,12 @@ impl Controlled for Overseer {
     fn answered(&self, method: &Method) {
         match method {
             Method::Stop { .. } => self.session.stop_answered(),
-            Method::Status | Method::Fail { .. } => (),
+            Method::Status
+            | Method::Fail { .. }
+            | Method::Add { .. }
+            | Method::ReAdd { .. }
+            | Method::Remove { .. }
+            | Method::Passes(_) => (),
         }
     }
 }
@@ -412,6 +459,8 @@ fn state_words(status: &Status, is_stopping: bool) -> Vec<String> {
         Gate::Open => words.extend(status.pass.map(|pass| match pass.kind {
             PassKind::Resync => "resyncing",
             PassKind::Recovery => "recovering",
+            PassKind::Check => "checking",
+            PassKind::Repair => "repairing",
         })),
         Gate::Closed if is_stopping => words.push("stopping"),
         Gate::Closed => words.push("starting"),

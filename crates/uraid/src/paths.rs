@@ -5,14 +5,14 @@
 
 use crate::session::Session;
 use crate::warn;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_arrays::{ArrayIndex, Members};
+use uraid_arrays::ArrayIndex;
 use uraid_block::Tick;
 use uraid_block::local::{Notify, race};
 use uraid_engine::MemberState;
-use uraid_host::{Claimed, PathState};
+use uraid_host::PathState;
 
 /// The period of the checks.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -26,8 +26,8 @@ const HANGS_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct MemberPaths {
     session: Rc<Session>,
     index: ArrayIndex,
-    /// By member of the plan. Empty if the members are arrays.
-    members: Vec<Seen>,
+    /// By member.
+    members: RefCell<Vec<Rc<Seen>>>,
     looked: Notify,
 }
 
@@ -44,9 +44,16 @@ struct Seen {
 impl MemberPaths {
     /// The paths of one array of the session.
     pub(crate) fn new(session: Rc<Session>, index: ArrayIndex) -> Rc<MemberPaths> {
+        Rc::new(MemberPaths { session, index, members: RefCell::default(), looked: Notify::new() })
+    }
+
+    /// The path of each member, those that were added too.
+    fn all(&self) -> Vec<Rc<Seen>> {
         let unseen = || Seen { state: Cell::new(PathState::Same), looking: Cell::new(None), ended: Cell::new(0) };
-        let members = claimed(&session, index).iter().map(|_| unseen()).collect();
-        Rc::new(MemberPaths { session, index, members, looked: Notify::new() })
+        let mut members = self.members.borrow_mut();
+        let count = self.session.setup().stack.array(self.index).roster.seats().count();
+        members.resize_with(count, || Rc::new(unseen()));
+        members.clone()
     }
 
     /// Checks until dropped.
@@ -62,8 +69,8 @@ impl MemberPaths {
         let local = self.session.local();
         let now = local.now();
         // Do not wait for checks that other callers begin meanwhile.
-        let mut waited: Vec<(&Seen, u64)> = Vec::new();
-        for (member, seen) in self.members.iter().enumerate() {
+        let mut waited: Vec<(Rc<Seen>, u64)> = Vec::new();
+        for (member, seen) in self.all().into_iter().enumerate() {
             match seen.looking.get() {
                 Some(since) if now.since(since) > HANGS_AFTER => continue,
                 Some(_) => {}
@@ -78,7 +85,8 @@ impl MemberPaths {
                     local.spawn(async move { paths.look_at(member).await });
                 }
             }
-            waited.push((seen, seen.ended.get()));
+            let ended = seen.ended.get();
+            waited.push((seen, ended));
         }
         let have_ended = || waited.iter().all(|(seen, before)| seen.ended.get() > *before).then_some(());
         race(self.looked.wait_for(have_ended), local.sleep(waits_max)).await;
@@ -86,14 +94,14 @@ impl MemberPaths {
 
     /// The last known state of a member of the plan.
     pub(crate) fn state(&self, member: usize) -> PathState {
-        self.members.get(member).map_or(PathState::Same, |seen| seen.state.get())
+        self.all().get(member).map_or(PathState::Same, |seen| seen.state.get())
     }
 
     /// Call it after a clean stop: warns that deleted members are gone when the process ends.
     pub(crate) fn say_what_vanishes(&self) {
         let stack = &self.session.setup().stack;
         let is_deleted = |member: &usize| self.state(*member) == PathState::Deleted;
-        let deleted = (0..self.members.len()).filter(is_deleted).map(|member| stack.member_name(self.index, member));
+        let deleted = (0..self.all().len()).filter(is_deleted).map(|member| stack.member_name(self.index, member));
         let deleted: Vec<&str> = deleted.collect();
         if !deleted.is_empty() {
             let array = stack.array(self.index);
@@ -108,34 +116,30 @@ impl MemberPaths {
         match self.session.array(self.index).status().members[member] {
             MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Some(slot.to_string()),
             MemberState::Spare => Some("spare".to_owned()),
-            MemberState::Faulty { .. } => None,
+            MemberState::Removed | MemberState::Faulty { .. } => None,
         }
     }
 
     async fn look_at(&self, member: usize) {
-        let claim = &claimed(&self.session, self.index)[member];
-        let now = claim.path_state(&self.session.local()).await;
+        let seen = self.all()[member].clone();
+        let claim = self.session.setup().stack.array(self.index).roster.seat(member).claim();
+        let now = match claim {
+            Some(claim) => claim.path_state(&self.session.local()).await,
+            None => None,
+        };
         let place = self.place(member);
-        let before = self.members[member].state.get();
+        let before = seen.state.get();
         // A path that cannot be checked counts as unchanged.
         let now = if place.is_some() { now.unwrap_or(before) } else { PathState::Same };
-        self.members[member].state.set(now);
+        seen.state.set(now);
         if let (Some(place), Some(text)) = (place, news(before, now)) {
             let stack = &self.session.setup().stack;
             let (array, name) = (&stack.array(self.index).name, stack.member_name(self.index, member));
             warn(&format!("{array}: member {name} ({place}): {text}"));
         }
-        let seen = &self.members[member];
         seen.looking.set(None);
         seen.ended.set(seen.ended.get() + 1);
         self.looked.notify_all();
-    }
-}
-
-fn claimed(session: &Session, index: ArrayIndex) -> &[Claimed] {
-    match &session.setup().stack.array(index).members {
-        Members::Claimed(members) => members,
-        Members::Arrays(_) => &[],
     }
 }
 

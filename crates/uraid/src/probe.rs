@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
-use uraid_format::{FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
+use uraid_format::{Features, FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, Holder, Target, Window, holder};
 
 /// Why a member has no superblock.
@@ -82,6 +83,8 @@ pub(crate) struct Probe {
     pub size: Sectors,
     /// Its superblock.
     pub superblock: Superblock,
+    /// Its bitmap, if its superblock says that there is one.
+    pub bitmap: Option<Result<BitmapImage, BitmapUnusable>>,
     /// Who has claimed it, if anyone.
     pub holder: Option<Holder>,
 }
@@ -109,7 +112,10 @@ fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     let holder = holder(&member.target).unwrap_or(None);
     let superblock = member.find_superblock()?.superblock;
     member.bad_blocks(&superblock)?;
-    Ok(Probe { size: member.size(), superblock, holder })
+    let has_bitmap = superblock.features.contains(Features::BITMAP_OFFSET);
+    let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
+    let bitmap = has_bitmap.then(|| BitmapImage::read_beside(&superblock, read));
+    Ok(Probe { size: member.size(), superblock, bitmap, holder })
 }
 
 /// Opens a member for reading without claiming it.

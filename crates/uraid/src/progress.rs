@@ -155,6 +155,7 @@ impl PassLines {
             let what = match last.kind {
                 PassKind::Resync => "the array stays marked dirty",
                 PassKind::Recovery => "the new member is written, and not read",
+                PassKind::Check | PassKind::Repair => "no member could give them",
             };
             text = format!("{text}, {} unreadable: {what}", sizes::binary(last.unreadable));
         }
@@ -162,11 +163,13 @@ impl PassLines {
     }
 }
 
-/// What /proc/mdstat calls a pass.
+/// What /proc/mdstat calls a pass; it calls a repair a resync.
 pub(crate) fn pass_word(kind: PassKind) -> &'static str {
     match kind {
         PassKind::Resync => "resync",
         PassKind::Recovery => "recovery",
+        PassKind::Check => "check",
+        PassKind::Repair => "repair",
     }
 }
 

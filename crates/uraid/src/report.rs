@@ -3,6 +3,8 @@
 //! running array, `detail` for its members). Invariant: text and JSON say the same.
 //! Spec: docs/md/behaviour.md#mdadms-reports.
 
+mod bitmap;
+mod counts;
 mod hints;
 mod in_use;
 mod machine;
@@ -10,6 +12,8 @@ mod member_io;
 mod pass;
 mod reshape;
 
+pub(crate) use bitmap::Bitmap;
+pub(crate) use counts::{Clients, Counts};
 pub(crate) use in_use::InUse;
 pub(crate) use machine::Verdict;
 pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
@@ -17,6 +21,7 @@ pub(crate) use pass::Pass;
 pub(crate) use reshape::{Reshape, Shape};
 
 use crate::pace::PassProgress;
+use crate::pass_calls::CheckResult;
 use crate::{dates, names};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -62,6 +67,17 @@ pub(crate) struct Report {
     /// The same of a recovery.
     #[serde(default)]
     pub recovery: Option<PassProgress>,
+    /// The same of a check, and of a repair.
+    #[serde(default)]
+    pub check: Option<PassProgress>,
+    #[serde(default)]
+    pub repair: Option<PassProgress>,
+    /// How the last check or repair ended since the array was started, without its list.
+    #[serde(default)]
+    pub last_check: Option<CheckResult>,
+    /// Passes are kept where they are, by command.
+    #[serde(default)]
+    pub passes_frozen: bool,
     /// A reshape that stopped half-way; only of an array that does not run.
     #[serde(default)]
     pub reshape: Option<Reshape>,
@@ -78,6 +94,9 @@ pub(crate) struct Report {
     /// `journal`; `clustered bitmap` for an array that is refused because of it.
     #[serde(default)]
     pub consistency_policy: String,
+    /// The write-intent bitmap of a running array that keeps one up to date.
+    #[serde(default)]
+    pub bitmap: Option<Bitmap>,
     /// Why it is open read-only. For an array that does not run: why it would be, if started without `--run` and
     /// `--force`.
     #[serde(default)]
@@ -118,60 +137,6 @@ pub(crate) struct LeftOut {
     /// The path as it was given; for a running array, in the form of [`Member::path`].
     pub path: String,
     pub reason: String,
-}
-
-/// What the request paths of a running array have counted since it was started, over all shards.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct Counts {
-    /// Reads served.
-    pub reads: u64,
-    /// Writes, zeroes and discards served.
-    pub writes: u64,
-    /// Rows written without reading: what aligned writes of whole stripes become.
-    pub rows_full: u64,
-    /// Row parts written by read-modify-write.
-    pub rows_modified: u64,
-    /// Row parts written after reading the rest of their row.
-    pub rows_reconstructed: u64,
-    /// Row parts read by computing what a lost member held.
-    pub rows_recovered: u64,
-    /// Writes that the row's holder wrote together with its own.
-    pub writes_absorbed: u64,
-    /// Reads that failed on one member and were served by others.
-    pub reads_retried: u64,
-    /// Member reads that failed on the medium.
-    pub read_errors: u64,
-}
-
-/// The requests of NBD clients since the process was started, for all its arrays together. A request counts when it is
-/// answered, also with an error.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct Clients {
-    /// Arrays that the process serves.
-    pub exports: usize,
-    /// Connections that were accepted.
-    pub connections: u64,
-    /// Connections now.
-    #[serde(default)]
-    pub connected: u64,
-    pub reads: u64,
-    /// Bytes of these reads.
-    pub read_bytes: u64,
-    pub writes: u64,
-    /// Bytes of these writes.
-    pub written_bytes: u64,
-    pub flushes: u64,
-    pub trims: u64,
-    /// Writes of zeroes.
-    pub write_zeroes: u64,
-    /// Cache requests: read ahead of time.
-    pub caches: u64,
-    /// Block status requests.
-    pub block_statuses: u64,
-    /// Requests that were refused before they reached an array.
-    pub refused: u64,
-    /// Requests that an array failed.
-    pub failed: u64,
 }
 
 /// One member, or an empty slot.
@@ -353,6 +318,10 @@ impl Report {
         field(out, "Total Devices", &self.members.iter().filter(|m| m.path.is_some()).count().to_string());
         field(out, "Persistence", "Superblock is persistent");
         out.push('\n');
+        if self.consistency_policy == "bitmap" {
+            field(out, "Intent Bitmap", "Internal");
+            out.push('\n');
+        }
         field(out, "Update Time", &dates::utc(self.updated));
     }
 
@@ -385,6 +354,7 @@ impl Report {
         if let Some(pass) = self.pass() {
             pass.write(out);
         }
+        pass::write_last(self, out);
         if let Some(reshape) = &self.reshape {
             reshape.write(out, self.array_sectors);
         }
@@ -524,6 +494,10 @@ pub(crate) mod tests {
             events: 42,
             resync: None,
             recovery: None,
+            check: None,
+            repair: None,
+            last_check: None,
+            passes_frozen: false,
             reshape: None,
             members: vec![
                 member(Some(0), Some(0), "active sync", Some("a.img")),
@@ -535,6 +509,7 @@ pub(crate) mod tests {
             counts: None,
             clients: None,
             consistency_policy: "resync".to_owned(),
+            bitmap: None,
             left_out: Vec::new(),
             refusal: None,
             read_only: None,

@@ -3,6 +3,7 @@
 //! Invariant: any bytes on the socket become a call or an error answer, never a panic; a line is bounded.
 //! Spec: www.jsonrpc.org/specification, without batches.
 
+use crate::pass_calls::{self, PassCall};
 use serde_json::{Value, json};
 
 /// The most bytes of a request's line.
@@ -30,6 +31,23 @@ pub(crate) enum Method {
         /// The path or slot of each.
         members: Vec<String>,
     },
+    /// Adds devices as spares.
+    Add {
+        /// The path of each.
+        members: Vec<String>,
+        /// What they carry may be lost.
+        force: bool,
+    },
+    /// Takes back devices that were members.
+    ReAdd {
+        /// The path of each.
+        members: Vec<String>,
+    },
+    /// Removes spares and failed members.
+    Remove {
+        /// The path of each, the slot that it had, `failed` or `detached`.
+        members: Vec<String>,
+    },
     /// Stops the array: drain, flush, mark clean, release the members.
     Stop {
         /// Also stop the other arrays of the same process.
@@ -37,6 +55,8 @@ pub(crate) enum Method {
         /// Stop even if clients are connected that may write.
         force: bool,
     },
+    /// About its passes.
+    Passes(PassCall),
 }
 
 /// An error answer.
@@ -92,13 +112,22 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         (Some("status"), _) => Method::Status,
         (Some("stop"), _) => Method::Stop { all: is_set("all"), force: is_set("force") },
         (Some("fail"), Some(members)) => Method::Fail { members },
-        (Some("fail"), None) => {
-            return fail(
-                RpcError::INVALID_PARAMS,
-                "fail takes {\"members\": [path or slot, ...]}, or {\"member\": path or slot}",
-            );
+        (Some("add"), Some(members)) => Method::Add { members, force: is_set("force") },
+        (Some("re-add"), Some(members)) => Method::ReAdd { members },
+        (Some("remove"), Some(members)) => Method::Remove { members },
+        (Some(name @ ("fail" | "add" | "re-add" | "remove")), None) => {
+            let text = format!("{name} takes {{\"members\": [path or slot, ...]}}, or {{\"member\": path or slot}}");
+            return fail(RpcError::INVALID_PARAMS, &text);
         }
-        (Some(_), _) => return fail(RpcError::METHOD_NOT_FOUND, "no such method, expected status, fail or stop"),
+        (Some(name), _) => match PassCall::parse(name, &param) {
+            Some(Ok(call)) => Method::Passes(call),
+            Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
+            None => {
+                let text =
+                    format!("no such method, expected status, fail, add, re-add, remove, stop, {}", PassCall::NAMES);
+                return fail(RpcError::METHOD_NOT_FOUND, &text);
+            }
+        },
         (None, _) => return fail(RpcError::INVALID_REQUEST, "no method"),
     };
     Ok(Call { id, method })
@@ -120,7 +149,11 @@ pub(crate) fn call_line(method: &Method) -> String {
     let (name, params) = match method {
         Method::Status => ("status", json!({})),
         Method::Fail { members } => ("fail", json!({ "members": members })),
+        Method::Add { members, force } => ("add", json!({ "members": members, "force": force })),
+        Method::ReAdd { members } => ("re-add", json!({ "members": members })),
+        Method::Remove { members } => ("remove", json!({ "members": members })),
         Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
+        Method::Passes(call) => call.line(),
     };
     format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
 }

@@ -38,7 +38,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
         let member = |at: usize| stack.member_name(index, at);
         announce(&array.name, &array.plan, stack.read_only_text(index), member);
     }
-    let paths = stack.member_paths();
     give_up_privileges(&stack, shards);
     let options = Options {
         ring: args.ring.into(),
@@ -48,7 +47,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
         member_timeout,
         ..stack.host_options()
     };
-    life::run(session::Setup { stack, frontends, shards, options, limits: memory.limits, paths })?;
+    stack.seat_members();
+    life::run(session::Setup { stack, frontends, shards, options, limits: memory.limits })?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ mod stopping;
 use crate::frontends::Frontends;
 use crate::message::{ArrayCounts, ClientsLeft, Message};
 use crate::report::UNANSWERED_MIN;
-use crate::stack::{MemberPath, Stack, StackError};
+use crate::stack::{Stack, StackError};
 use crate::warn;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,11 +17,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use stopping::Waits;
-use uraid_arrays::{ArrayIndex, ArrayMail, HostArray, Members};
-use uraid_block::local::{Notify, Semaphore, race};
+use uraid_arrays::{ArrayIndex, ArrayMail, HostArray};
+use uraid_block::local::{Notify, Permit, Semaphore, race};
 use uraid_block::{ShardIndex, Tick};
 use uraid_export_nbd::{Limits, Server, Statistics};
-use uraid_host::{Claimed, Local, Options, Shard, Stream};
+use uraid_host::{Local, Options, Shard, Stream};
 
 /// How long clients get to take their last replies.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
@@ -41,17 +41,6 @@ pub(crate) struct Setup {
     pub options: Options,
     /// How many clients each thread serves.
     pub limits: Limits,
-    /// The names of each member. They are computed before anything is served: resolving links accesses the path, and
-    /// the directory's file server may hang.
-    pub paths: Vec<Vec<MemberPath>>,
-}
-
-/// The claimed members of all arrays.
-fn claimed(stack: &Stack) -> impl Iterator<Item = (ArrayIndex, &Claimed)> {
-    stack.indexes().flat_map(|index| match &stack.array(index).members {
-        Members::Claimed(members) => members.iter().map(|member| (index, member)).collect(),
-        Members::Arrays(_) => Vec::new(),
-    })
 }
 
 /// The messages that one shard has received, and the tasks waiting for them.
@@ -60,6 +49,8 @@ struct Heard {
     close: Cell<bool>,
     end: Cell<bool>,
     closed_shards: Cell<u16>,
+    /// Shards that have done what the last [`Message::Install`] or [`Message::LetGo`] asks for.
+    seated: Cell<u16>,
     clients_left: RefCell<ClientsLeft>,
     counts: RefCell<BTreeMap<ShardIndex, (Vec<ArrayCounts>, Statistics)>>,
     changed: Notify,
@@ -97,6 +88,16 @@ impl Station {
                 return self.shard.post(FIRST, Message::Counts(self.shard.index(), counts, self.nbd.statistics()));
             }
             Message::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
+            Message::Install(array, index, member) => {
+                let shard: &Local = &self.shard;
+                uraid_arrays::install(&self.arrays[array.0], shard, index, &member);
+                return self.shard.post(FIRST, Message::Seated);
+            }
+            Message::LetGo(array, index) => {
+                self.arrays[array.0].let_go(index);
+                return self.shard.post(FIRST, Message::Seated);
+            }
+            Message::Seated => heard.seated.set(heard.seated.get() + 1),
             Message::Close => heard.close.set(true),
             Message::End => heard.end.set(true),
             Message::Closed(left) => {
@@ -147,6 +148,8 @@ pub(crate) struct Session {
     runs: Vec<Run>,
     /// One round of counting at a time.
     counting: Rc<Semaphore>,
+    /// One member comes or goes at a time.
+    seating: Rc<Semaphore>,
     is_ready: Cell<bool>,
     /// When a stop was asked for.
     stop_began: Cell<Option<Tick>>,
@@ -161,6 +164,7 @@ impl Session {
             runs: station.arrays.iter().map(|_| Run::default()).collect(),
             station,
             counting: Semaphore::new(1),
+            seating: Semaphore::new(1),
             is_ready: Cell::new(false),
             stop_began: Cell::new(None),
             answers_due: Cell::new(0),
@@ -244,6 +248,20 @@ impl Session {
         let mut clients = Statistics::default();
         all.values().for_each(|(_, shard)| clients += *shard);
         (all.values().map(|(counts, _)| counts[of.0].clone()).collect(), clients)
+    }
+
+    /// Waits until no member comes or goes, and keeps others from it until the permit is dropped.
+    pub(crate) async fn seating(&self) -> Permit {
+        self.seating.acquire(1).await
+    }
+
+    /// Sends a message about a member's device to all shards; returns when each of them has done it. The caller has the
+    /// permit of [`Session::seating`].
+    pub(crate) async fn seat(&self, message: impl Fn() -> Message) {
+        let heard = &self.station.heard;
+        heard.seated.set(0);
+        self.station.tell_all(message);
+        heard.wait(|heard| heard.seated.get() == self.station.shard.count()).await;
     }
 
     fn is_started(&self, index: ArrayIndex) -> bool {

@@ -70,7 +70,7 @@ impl Silence {
 /// Watches the members of an array until dropped.
 pub(crate) async fn watch(session: Rc<Session>, index: ArrayIndex) {
     let local = session.local();
-    let mut members = vec![Silence::default(); session.array(index).status().members.len()];
+    let mut members: Vec<Silence> = Vec::new();
     loop {
         local.sleep(PERIOD).await;
         if let Either::Left((counts, _)) = race(session.counts(index), local.sleep(WAITS_MAX)).await
@@ -82,16 +82,17 @@ pub(crate) async fn watch(session: Rc<Session>, index: ArrayIndex) {
     }
 }
 
-fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[ArrayCounts]) {
+fn say(session: &Session, index: ArrayIndex, members: &mut Vec<Silence>, counts: &[ArrayCounts]) {
     let (now, status) = (session.local().now(), session.array(index).status());
+    members.resize(status.members.len(), Silence::default());
     let mut news = Vec::new();
     for (member, silence) in members.iter_mut().enumerate() {
-        if let MemberState::Faulty { .. } = status.members[member] {
+        if let MemberState::Removed | MemberState::Faulty { .. } = status.members[member] {
             // The array no longer uses this member: its requests may never be answered, and nothing waits for them.
             *silence = Silence::default();
             continue;
         }
-        let of_shards = counts.iter().map(|shard| shard.members[member]);
+        let of_shards = counts.iter().map(|shard| shard.member(member));
         let sum = of_shards.fold(MemberCounts::default(), |sum, shard| sum.and(&shard));
         news.extend(silence.look(now, sum.unanswered_for).map(|what| (member, what)));
     }
@@ -100,7 +101,7 @@ fn say(session: &Session, index: ArrayIndex, members: &mut [Silence], counts: &[
     for (member, what) in news {
         let stack = &session.setup().stack;
         let (array, name, times) = (&stack.array(index).name, stack.member_name(index, member), members[member].times);
-        let MemberPath { written, .. } = &session.setup().paths[index.0][member];
+        let MemberPath { written, .. } = &stack.array(index).roster.seat(member).path;
         let text = match what {
             News::Silent(unanswered) => {
                 let times = if times > 1 { format!(" ({times} times so far)") } else { String::new() };

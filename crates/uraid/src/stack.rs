@@ -4,13 +4,14 @@
 //! Invariant: a member array comes before the array that is made of it, and is a member of one array only.
 
 use crate::report::LeftOut;
+use crate::roster::{Roster, Seat};
 use crate::{assembly, client, frozen, member_name, warn};
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, ArraySetup, Members, options_for};
 use uraid_engine::verdict::OnFull;
 use uraid_engine::{Config, StartError, StartPlan, Status, StopError};
 use uraid_format::uuid;
-use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Options};
+use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options};
 
 /// The buffers for the requests of each array's clients. A client may send 32 MiB at once; one request gets at most
 /// half of the buffers.
@@ -30,8 +31,10 @@ pub(crate) struct Assembled {
     pub name: String,
     /// The slot of each member.
     pub plan: StartPlan,
-    /// The members.
+    /// The members that it was assembled from. While it runs, their claims are those of `roster`.
     pub members: Members,
+    /// The members while it runs, those that were added too. Empty before that.
+    pub roster: Roster,
     /// The bad-block list of this array as a member of another one.
     pub bad: BadSectors,
     /// Given members that are left out.
@@ -141,6 +144,7 @@ impl Stack {
     /// The name of member `member` of an array's plan: as on the command line, or the name of the array that it is.
     pub(crate) fn member_name(&self, index: ArrayIndex, member: usize) -> &str {
         match &self.array(index).members {
+            Members::Claimed(members) if members.is_empty() => &self.array(index).roster.seat(member).name,
             Members::Claimed(members) => members[member].name(),
             Members::Arrays(members) => &self.array(members[member]).name,
         }
@@ -179,22 +183,41 @@ impl Stack {
         assembly::read_only_text(&self.array(index).plan, |member| self.member_name(index, member).to_owned())
     }
 
-    /// The names of the members of each array in reports and calls.
-    pub(crate) fn member_paths(&self) -> Vec<Vec<MemberPath>> {
-        let paths = |index, member| MemberPath {
-            path: self.member_path(index, member),
-            written: member_name::as_written(self.member_name(index, member)),
-        };
-        let of_array = |index| (0..self.array(index).plan.members.len()).map(move |member| paths(index, member));
-        self.indexes().map(|index| of_array(index).collect()).collect()
+    /// Gives the members of each array their seats, before anything is served: resolving links accesses the path, and the
+    /// directory's file server may hang. From then on the seats have the claims.
+    pub(crate) fn seat_members(&mut self) {
+        for index in self.indexes() {
+            let array = self.array(index);
+            for (member, plan) in array.plan.members.iter().enumerate() {
+                let name = self.member_name(index, member);
+                let path = MemberPath { path: self.member_path(index, member), written: member_name::as_written(name) };
+                let claim = match &array.members {
+                    Members::Claimed(members) => Some(members[member].clone()),
+                    Members::Arrays(_) => None,
+                };
+                array.roster.add(member, Seat::new(name, path, &plan.superblock, claim));
+            }
+        }
+        for array in &mut self.arrays {
+            if let Members::Claimed(members) = &mut array.members {
+                members.clear();
+            }
+        }
+    }
+
+    /// The claimed members of all arrays.
+    pub(crate) fn claimed(&self) -> impl Iterator<Item = (ArrayIndex, Claimed)> {
+        let of =
+            |index: ArrayIndex| self.array(index).roster.seats().filter_map(move |seat| Some((index, seat.claim()?)));
+        self.indexes().flat_map(of)
     }
 
     /// Whether a client's `text` means this member. Clients convert text that looks like a path: the name of an array
     /// arrives as the last part of a path.
-    pub(crate) fn is_called(&self, index: ArrayIndex, member: usize, paths: &MemberPath, text: &str) -> bool {
-        let name = self.member_name(index, member);
+    pub(crate) fn is_called(&self, index: ArrayIndex, seat: &Seat, text: &str) -> bool {
+        let Seat { name, path, .. } = seat;
         match &self.array(index).members {
-            Members::Claimed(_) => [name, &paths.path, &paths.written].contains(&text),
+            Members::Claimed(_) => [name, &path.path, &path.written].iter().any(|known| *known == text),
             Members::Arrays(_) => text.rsplit('/').next() == Some(name),
         }
     }
@@ -232,9 +255,15 @@ impl Stack {
         let (force, read_errors_max, on_full) = (self.force, self.read_errors_max, self.on_full);
         let config = Config { read_only, force, read_errors_max, on_full, ..Config::default() };
         let arrays = self.arrays.iter();
-        let arrays = arrays.map(|Assembled { plan, members, bad, .. }| ArraySetup {
+        let members = |array: &Assembled| match &array.members {
+            Members::Claimed(members) if members.is_empty() => {
+                Members::Claimed(array.roster.seats().filter_map(Seat::claim).collect())
+            }
+            members @ (Members::Claimed(_) | Members::Arrays(_)) => members.clone(),
+        };
+        let arrays = arrays.map(|array @ Assembled { plan, bad, .. }| ArraySetup {
             plan,
-            members: members.clone(),
+            members: members(array),
             bad: bad.clone(),
             config: config.clone(),
         });

@@ -14,7 +14,9 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
     for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
         lines.extend(errors(old, new).map(|line| format!("member {}: {line}", name(index))));
     }
-    for (index, (old, new)) in before.members.iter().zip(&now.members).enumerate() {
+    for (index, new) in now.members.iter().enumerate() {
+        // One that was added since.
+        let old = before.members.get(index).unwrap_or(&MemberState::Removed);
         lines.extend(member_line(old, new, name(index), &now.picture()));
     }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
@@ -35,6 +37,8 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
 /// A line for a member that has failed, takes a slot, or is recovered.
 fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str) -> Option<String> {
     match (old, new) {
+        (MemberState::Removed, MemberState::Removed) => None,
+        (_, MemberState::Removed) => Some(format!("member {member} is removed {picture}")),
         (MemberState::Faulty { .. }, _) => None,
         (_, MemberState::Faulty { operation, error, slot, .. }) => {
             let place = slot.map_or("spare".to_owned(), |slot| slot.to_string());
@@ -50,6 +54,10 @@ fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str
         }
         (MemberState::Recovering { .. }, MemberState::Active(slot)) => {
             Some(format!("member {member} ({slot}) is recovered {picture}"))
+        }
+        (MemberState::Removed, MemberState::Spare) => Some(format!("member {member} is added as a spare {picture}")),
+        (MemberState::Removed, MemberState::Recovering { slot, .. } | MemberState::Active(slot)) => {
+            Some(format!("member {member} is added, and takes {slot} {picture}"))
         }
         (MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare, _) => None,
     }

@@ -1,9 +1,7 @@
 //! What `serve` lets clients do: the mode of the NBD socket, exports that are read-only, privileges of the process.
 //! Owns: options of access, by the binary. Not here: the NBD protocol (`export-nbd`), the control socket (`control.rs`).
 
-mod common;
-
-use common::{MIB, Scratch, pattern};
+use crate::common::{MIB, Scratch, pattern};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -1,9 +1,7 @@
 //! Several arrays in one process, and arrays made of arrays.
 //! Owns: what a user sees of them. Not here: one array alone (`life`), what goes wrong with one (`errors`).
 
-mod common;
-
-use common::{MIB, Scratch, Served, pattern, wait};
+use crate::common::{MIB, Scratch, Served, pattern, wait};
 use std::path::{Path, PathBuf};
 
 fn text(path: &Path) -> String {
@@ -88,7 +86,7 @@ fn arrays_of_one_name_are_told_apart_and_copies_of_one_array_are_refused() {
 }
 
 /// `create OPTIONS --name NAME --array GROUP --array GROUP ...`
-fn create_over(scratch: &Scratch, name: &str, options: &str, groups: &[&[PathBuf]]) -> common::Done {
+fn create_over(scratch: &Scratch, name: &str, options: &str, groups: &[&[PathBuf]]) -> crate::common::Done {
     let fixed = ["create", "--homehost", "none", "--name", name].map(str::to_owned);
     let options = options.split_whitespace().map(str::to_owned);
     let groups =
@@ -229,7 +227,7 @@ fn after_kill_9_both_floors_are_made_consistent_and_the_inner_array_carries_an_o
 }
 
 /// `copy OPTIONS OUT --array GROUP --array GROUP ...`
-fn copy(scratch: &Scratch, options: &[&str], out: &Path, groups: &[&[PathBuf]]) -> common::Done {
+fn copy(scratch: &Scratch, options: &[&str], out: &Path, groups: &[&[PathBuf]]) -> crate::common::Done {
     let fixed = ["copy"].iter().chain(options).map(|&word| word.to_owned()).chain([text(out)]);
     let groups =
         groups.iter().flat_map(|group| ["--array".to_owned()].into_iter().chain(group.iter().map(|m| text(m))));

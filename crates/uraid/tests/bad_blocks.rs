@@ -2,10 +2,8 @@
 //! Owns: this promise on the real binary, for every level. Not here: the bytes of a list (`format`), sectors that fail
 //! when they are read (`rescue`).
 
-mod common;
-
-use common::superblock::{BAD_BLOCK_OFFSET, BAD_BLOCK_SECTORS, BAD_BLOCK_SHIFT, EVENTS, Raw};
-use common::{Done, MIB, Scratch, pattern};
+use crate::common::superblock::{BAD_BLOCK_OFFSET, BAD_BLOCK_SECTORS, BAD_BLOCK_SHIFT, EVENTS, Raw};
+use crate::common::{Done, MIB, Scratch, pattern};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -177,7 +175,7 @@ fn a_list_counts_in_blocks_of_its_shift_and_only_as_far_as_its_room_goes() {
     let array = Array::filled("-l 1 -n 2 --assume-clean", 2);
     let full: Vec<(u64, u64)> = (0..64).map(|at| (at * 16, 1)).collect();
     let mut raw = Raw::read(&array.members[0]);
-    let data_offset = raw.u64(common::superblock::DATA_OFFSET);
+    let data_offset = raw.u64(crate::common::superblock::DATA_OFFSET);
     raw.list_bad(&[full.clone(), vec![(9000, 8)]].concat());
     raw.set(BAD_BLOCK_SECTORS, &1u16.to_le_bytes());
     raw.write();
@@ -243,13 +241,13 @@ fn an_array_as_a_member_keeps_its_list() {
     };
     grouped("create", "-l 1 -n 2 --assume-clean --homehost none -N outer", None).expect_done();
     // The outer superblock is in the data of the inner array, at the place of 1.2 there.
-    let inner = Raw::read(&left[0]).u64(common::superblock::DATA_OFFSET) * 512;
+    let inner = Raw::read(&left[0]).u64(crate::common::superblock::DATA_OFFSET) * 512;
     for (member, listed) in [(&left[0], (100, 8)), (&right[0], (104, 8))] {
         let whole = fs::read(member).expect("a member");
         let carried = scratch.member("carried", 0);
         fs::write(&carried, &whole[inner as usize..]).expect("room");
         Raw::read(&carried).list_bad(&[listed]);
-        common::superblock::write_at(member, inner, &fs::read(&carried).expect("it was written"));
+        crate::common::superblock::write_at(member, inner, &fs::read(&carried).expect("it was written"));
     }
     let out = scratch.path("out");
     let done = grouped("copy", "", Some(out));

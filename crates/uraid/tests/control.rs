@@ -1,9 +1,7 @@
 //! The control socket with malicious callers, and with long answers.
 //! Owns: attacks on the control socket of the binary. Not here: what its methods do (`life.rs`, `detail.rs`).
 
-mod common;
-
-use common::{Done, MIB, Scratch, Served};
+use crate::common::{Done, MIB, Scratch, Served};
 use rustix::net;
 use std::fs;
 use std::io::{Read, Write};
@@ -87,7 +85,7 @@ fn answers_of_many_members_with_long_paths_are_read() {
     let create = ["create", "--homehost", "none", "--name", "many", "--level", "0", "--raid-devices", "250"];
     let made = scratch.command(words(&create)).current_dir(&folder).status().expect("it runs");
     assert!(made.success() && members.len() == 250);
-    let served = common::Served::start(scratch.command(words(&["serve", "--shards", "1"])).current_dir(&folder));
+    let served = crate::common::Served::start(scratch.command(words(&["serve", "--shards", "1"])).current_dir(&folder));
     served.wait_until_ready();
     let answer = scratch.uraid(["detail", "many", "--json"]).expect_done();
     assert!(answer.stdout.len() > 64 << 10, "{} bytes", answer.stdout.len());
@@ -143,8 +141,7 @@ const FOREIGN: &str =
 
 /// Puts the binary where another user can run it.
 fn binary_for_all(scratch: &Scratch) {
-    let binary = scratch.path("uraid");
-    fs::copy(env!("CARGO_BIN_EXE_uraid"), &binary).expect("room");
+    let binary = scratch.binary();
     for path in [&binary, &scratch.path("")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("our file");
     }

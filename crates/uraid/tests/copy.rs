@@ -1,11 +1,9 @@
 //! `uraid copy` on the real binary: every byte, nothing overwritten unasked, every end of it resumable.
 //! Owns: these promises. Not here: broken members (`rescue`), other user errors (`errors`).
 
-mod common;
-
-use common::loop_device::LoopDevice;
-use common::stubborn::StubbornFile;
-use common::{MIB, Scratch, Served, pattern};
+use crate::common::loop_device::LoopDevice;
+use crate::common::stubborn::StubbornFile;
+use crate::common::{MIB, Scratch, Served, pattern};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
@@ -189,7 +187,7 @@ fn a_copy_that_has_read_everything_is_still_interrupted_while_its_output_stands(
     let line = words(&["--map", &map.display().to_string()], &members, &fifo);
     let copy = Served::start(&mut scratch.command(line));
     let _reader = File::open(&fifo).expect("a pipe");
-    common::wait(|| map.exists()).expect("the map is there from the beginning");
+    crate::common::wait(|| map.exists()).expect("the map is there from the beginning");
     // All of it fits the queue: only the writer is left, waiting for the pipe's reader.
     std::thread::sleep(std::time::Duration::from_millis(500));
     copy.signal(rustix::process::Signal::TERM);
@@ -204,7 +202,7 @@ fn a_killed_copy_goes_on_and_ends_with_the_right_bytes() {
     let left = [members[0].clone(), members[3].clone()];
     let (out, map) = (scratch.path("out"), scratch.path("out.map"));
     let copy = Served::start(&mut scratch.command(words(&["--run"], &left, &out)));
-    common::wait(|| map.exists()).expect("the map is there from the beginning");
+    crate::common::wait(|| map.exists()).expect("the map is there from the beginning");
     copy.kill_unawaited();
     copy.end();
     scratch.uraid(words(&["--run"], &left, &out)).expect_done();
@@ -409,7 +407,7 @@ fn two_copies_to_one_new_file_are_kept_apart() {
     slow.hang_at_read_of(3 * MIB..5 * MIB);
     let out = scratch.path("out");
     let first = Served::start(&mut scratch.command(words(&["--run"], &[slow.path()], &out)));
-    common::wait(|| slow.is_hung()).expect("it reads the member");
+    crate::common::wait(|| slow.is_hung()).expect("it reads the member");
     let again = scratch.path("again.map").display().to_string();
     let done = scratch.uraid(words(&["--overwrite", "--map", &again], &others, &out));
     slow.go_on();

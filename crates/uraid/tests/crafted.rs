@@ -2,10 +2,8 @@
 //! Owns: event counts, bitmaps. Not here: damage by accident (`errors`), the bytes by themselves (`uraid-format`).
 //! Invariant: what is refused is refused with what was found; what uraid has written, it reads again.
 
-mod common;
-
-use common::superblock::{EVENTS, FEATURES, Raw};
-use common::{MIB, Scratch, Served, pattern};
+use crate::common::superblock::{EVENTS, FEATURES, Raw};
+use crate::common::{MIB, Scratch, Served, pattern};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -2,10 +2,8 @@
 //! Owns: exit codes, and lines beside the installed mdadm's, of running arrays. Not here: the text and JSON (`detail`,
 //! `passes`), every key and its form (unit tests of `report`).
 
-mod common;
-
-use common::stubborn::{Fails, StubbornFile};
-use common::{Done, MIB, Scratch, Served, wait};
+use crate::common::stubborn::{Fails, StubbornFile};
+use crate::common::{Done, MIB, Scratch, Served, wait};
 use std::path::PathBuf;
 use std::process::Command;
 

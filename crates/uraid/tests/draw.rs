@@ -2,9 +2,7 @@
 //! Owns: drawings against tables written by hand, every level and layout against what holds of all of them, the form.
 //! Not here: the map itself (`uraid_layout`'s own tests).
 
-mod common;
-
-use common::{MIB, Scratch};
+use crate::common::{MIB, Scratch};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

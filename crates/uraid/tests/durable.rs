@@ -2,10 +2,8 @@
 //! Owns: create, create over arrays, zero-superblock and copy as their members see them. Not here: arrays that are
 //! served (`uraid-sim`), what a fake member sees of the steps of `create` (`create::steps`).
 
-mod common;
-
-use common::stubborn::{Event, Fails, Journal, StubbornFile};
-use common::{MIB, Scratch, pattern};
+use crate::common::stubborn::{Event, Fails, Journal, StubbornFile};
+use crate::common::{MIB, Scratch, pattern};
 use std::path::PathBuf;
 
 /// Where a superblock 1.2 has its magic.
@@ -121,7 +119,7 @@ impl Stack {
         stack
     }
 
-    fn create(&self, options: &str) -> common::Done {
+    fn create(&self, options: &str) -> crate::common::Done {
         let groups = self.members.paths().into_iter().flat_map(|path| [PathBuf::from("--array"), path]);
         self.scratch.uraid(words(&format!("create --run --name wide {options}"), &groups.collect::<Vec<_>>()))
     }

@@ -2,10 +2,8 @@
 //! Owns: FUSE servers under members that fail every read: when such a member is failed, what is said and counted of it,
 //! and when it stays. Not here: the arithmetic of the limit (`engine::read_errors`), failures at any moment (`uraid-sim`).
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::{Client, MIB, Scratch, Served, pattern};
+use crate::common::stubborn::StubbornFile;
+use crate::common::{Client, MIB, Scratch, Served, pattern};
 use serde_json::Value;
 use std::path::PathBuf;
 

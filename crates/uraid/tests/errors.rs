@@ -1,10 +1,8 @@
 //! Every error of a user, a member or a client: exit code and text of each (docs/errors.md).
 //! Owns: these promises, on the real binary. Not here: errors inside one crate, which its own tests show.
 
-mod common;
-
-use common::tmpfs::Tmpfs;
-use common::{Client, MIB, Scratch, pattern};
+use crate::common::tmpfs::Tmpfs;
+use crate::common::{Client, MIB, Scratch, pattern};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -390,12 +388,10 @@ fn no_permission() {
     let mut command = scratch.command(["serve", &text(&members[0]), &text(&members[1])]);
     if rustix::process::geteuid().is_root() {
         // Root may open everything: run the binary as another user, from a directory that this user can reach.
-        let copy = scratch.path("uraid");
-        fs::copy(env!("CARGO_BIN_EXE_uraid"), &copy).expect("the binary");
-        command = Command::new(copy);
+        command = Command::new(scratch.binary());
         command.args(["serve", &text(&members[0]), &text(&members[1])]).uid(65_534).gid(65_534);
     }
-    common::Served::start(&mut command).end().expect_refused(&["not started", "m0", "permission"]);
+    crate::common::Served::start(&mut command).end().expect_refused(&["not started", "m0", "permission"]);
 }
 
 #[test]

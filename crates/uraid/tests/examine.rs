@@ -4,10 +4,8 @@
 //! ` UTC`; where the text was made on another host, mdadm's remark that the name's host is that one, and what a 0.90
 //! superblock's device numbers are called there.
 
-mod common;
-
-use common::golden::{golden, golden_names, restored};
-use common::{MIB, Scratch, Served, pattern};
+use crate::common::golden::{golden, golden_names, restored};
+use crate::common::{MIB, Scratch, Served, pattern};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -21,8 +19,20 @@ const EXTRAS: [&str; 4] = ["Bitmap:", "Bad-blocks:", "Partial parity log:", "Jou
 
 /// What `uraid examine` says, without what is not mdadm's: the areas behind the superblock, and the time zone.
 fn as_mdadm(stdout: &str) -> String {
-    let own = stdout.lines().take_while(|line| !EXTRAS.contains(line));
-    let text: String = own.map(|line| format!("{}\n", line.strip_suffix(" UTC").unwrap_or(line))).collect();
+    let mut is_extra = false;
+    let mut own: Vec<&str> = Vec::new();
+    for line in stdout.lines() {
+        // The next member's text begins with its path.
+        is_extra = (is_extra && !line.starts_with('/')) || EXTRAS.contains(&line);
+        if EXTRAS.contains(&line) {
+            // An empty line sets it off.
+            own.pop_if(|last| last.is_empty());
+        }
+        if !is_extra {
+            own.push(line.strip_suffix(" UTC").unwrap_or(line));
+        }
+    }
+    let text = own.join("\n");
     format!("{}\n", text.trim_end())
 }
 

@@ -1,10 +1,8 @@
 //! An array through the command line: created, served, examined, degraded, stopped, started again.
 //! Owns: what a user sees when all goes well. Not here: what goes wrong (`errors`).
 
-mod common;
-
-use common::superblock::{Raw, UPDATED};
-use common::{MIB, Scratch, pattern, wait};
+use crate::common::superblock::{Raw, UPDATED};
+use crate::common::{MIB, Scratch, pattern, wait};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
@@ -222,7 +220,7 @@ fn an_array_is_stopped_clean_when_its_terminal_goes_unless_that_is_ignored() {
     }
     let mut nohup = std::process::Command::new("nohup");
     nohup.arg(env!("CARGO_BIN_EXE_uraid")).arg("serve").args(&members).env("URAID_RUNTIME_DIR", scratch.path(""));
-    let served = common::Served::start(&mut nohup);
+    let served = crate::common::Served::start(&mut nohup);
     served.wait_until_ready();
     served.signal(rustix::process::Signal::HUP);
     assert_eq!(served.client().write(0, &pattern(16, MIB as usize)).expect("connected"), 0);

@@ -2,9 +2,7 @@
 //! Owns: that no client, no command and no stop waits for the log; what is logged, with time and array. Not here: the
 //! words for members that fail (`errors.rs`, `hung.rs`, `vanishing.rs`).
 
-mod common;
-
-use common::{MIB, Scratch, Served, pattern, wait};
+use crate::common::{MIB, Scratch, Served, pattern, wait};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::path::PathBuf;
 
@@ -133,7 +131,7 @@ fn a_flood_of_clients_is_a_few_lines() {
     let socket = served.socket();
     let began = std::time::Instant::now();
     for _ in 0..500 {
-        drop(common::Client::connect(&socket).expect("it is served"));
+        drop(crate::common::Client::connect(&socket).expect("it is served"));
     }
     let seconds = began.elapsed().as_secs() as usize + 2;
     let done = served.stop();

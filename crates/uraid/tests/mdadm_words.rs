@@ -1,9 +1,7 @@
 //! The words and options of mdadm on the command line of the binary.
 //! Owns: which are answered with a subcommand, which are refused, and that each has a reason. Not here: what subcommands do.
 
-mod common;
-
-use common::Scratch;
+use crate::common::Scratch;
 
 #[test]
 fn the_words_of_mdadm_are_answered_with_the_subcommand() {
@@ -17,6 +15,9 @@ fn the_words_of_mdadm_are_answered_with_the_subcommand() {
         ("-E", "uraid examine MEMBER..."),
         ("--examine", "uraid examine MEMBER..."),
         ("--stop", "uraid stop ARRAY"),
+        ("--add", "uraid add ARRAY DEVICE..."),
+        ("--re-add", "uraid re-add ARRAY DEVICE..."),
+        ("-r", "uraid remove ARRAY MEMBER..."),
         ("--wait", "uraid wait ARRAY..."),
         ("-W", "uraid wait ARRAY..."),
     ] {
@@ -31,15 +32,14 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
     let scratch = Scratch::new();
     for (line, expected) in [
         ("--grow home --raid-devices 5", "--grow: uraid does not change the geometry of arrays yet"),
-        ("replace home m1 --with m2", "replace: uraid does not add or replace members yet"),
+        ("replace home m1 --with m2", "replace: uraid does not replace members that work yet"),
         ("--monitor --scan", "--monitor: uraid has no monitor"),
-        ("check home", "check: uraid does not check or repair running arrays yet"),
-        ("create --bitmap=internal -l 1 -n 2 a b", "--bitmap: uraid has no write-intent bitmap yet"),
-        ("create -l 1 -n 2 -b internal a b", "-b: uraid has no write-intent bitmap yet"),
+        ("fail home --action=check m1", "--action: uraid has subcommands for it: uraid check, repair, idle or freeze"),
+        ("--examine-bitmap a", "--examine-bitmap: uraid has no command for a bitmap alone"),
         ("create -l 5 -n 3 -k ppl a b c", "-k: uraid has no journal and no PPL yet"),
         ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid treats all members alike yet"),
         ("serve --update=name a b", "--update: uraid does not change superblocks"),
-        ("fail home --add m1", "--add: uraid does not add or replace members yet"),
+        ("fail home --add m1", "--add: uraid has a command for each: `uraid add`"),
     ] {
         let done = scratch.uraid(line.split(' '));
         assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");

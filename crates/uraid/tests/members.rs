@@ -1,9 +1,7 @@
 //! Members that are parts of a file, and members with bad sectors: what every command makes of their names.
 //! Owns: windows and partitions of an image, `bad:`, on the real binary. Not here: locks and I/O, which `host` shows.
 
-mod common;
-
-use common::{Done, MIB, Scratch, pattern};
+use crate::common::{Done, MIB, Scratch, pattern};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -2,10 +2,8 @@
 //! Owns: `detail` and `mdstat` in the middle of a resync that a FUSE server holds up. Not here: the resync itself (`hung_start`,
 //! `life`), the figures of a line (`pace`).
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::{MIB, Scratch, Served, wait};
+use crate::common::stubborn::StubbornFile;
+use crate::common::{MIB, Scratch, Served, wait};
 use serde_json::Value;
 
 struct Rig {

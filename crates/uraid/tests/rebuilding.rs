@@ -3,11 +3,9 @@
 //! Owns: serve, detail, wait and examine of such arrays. Not here: spares that take a slot while uraid serves
 //! (`spares`), the decision (`engine::assemble`), md itself (`xtask vm`).
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::superblock::{DATA_OFFSET, Raw, SIZE, write_at};
-use common::{MIB, Scratch, Served, pattern, wait};
+use crate::common::stubborn::StubbornFile;
+use crate::common::superblock::{DATA_OFFSET, Raw, SIZE, write_at};
+use crate::common::{MIB, Scratch, Served, pattern, wait};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,9 +1,7 @@
 //! Ways in which an array is found broken, and how its bytes are saved: docs/operating/recovering.md, case by case.
 //! Owns: the commands of that page, on the real binary. Not here: `uraid copy` on members in good health (`copy`).
 
-mod common;
-
-use common::{Done, MIB, Scratch, pattern};
+use crate::common::{Done, MIB, Scratch, pattern};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

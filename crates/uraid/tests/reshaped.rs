@@ -2,10 +2,8 @@
 //! Owns: arrays put together of two geometries. Not here: the decision (`engine::assemble`), md's own reshapes
 //! (`xtask vm matrix --reshape`).
 
-mod common;
-
-use common::superblock::{FEATURES, Raw};
-use common::{MIB, Scratch, pattern};
+use crate::common::superblock::{FEATURES, Raw};
+use crate::common::{MIB, Scratch, pattern};
 use serde_json::json;
 use std::fs;
 use std::path::PathBuf;

@@ -2,10 +2,8 @@
 //! Owns: FUSE servers under members that answer with errors, on redundant levels, both ways to the kernel. Not here: the
 //! same at every moment (`uraid-sim`), members that do not answer (`hung`).
 
-mod common;
-
-use common::stubborn::{Fails, StubbornFile};
-use common::{MIB, Scratch, Served, pattern};
+use crate::common::stubborn::{Fails, StubbornFile};
+use crate::common::{MIB, Scratch, Served, pattern};
 use fuser::Errno;
 use std::path::PathBuf;
 

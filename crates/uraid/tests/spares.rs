@@ -2,11 +2,9 @@
 //! Owns: the log, `detail` and the contents while a spare is recovered and afterwards. Not here: members that md was
 //! rebuilding (`rebuilding`), which spare takes which slot (`engine::master`).
 
-mod common;
-
-use common::stubborn::{Fails, StubbornFile};
-use common::superblock::{DATA_OFFSET, Raw};
-use common::{MIB, Scratch, Served, pattern, wait};
+use crate::common::stubborn::{Fails, StubbornFile};
+use crate::common::superblock::{DATA_OFFSET, Raw};
+use crate::common::{MIB, Scratch, Served, pattern, wait};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -2,9 +2,7 @@
 //! Owns: what counts as data, of an array that runs and of one that does not. Not here: the figures in the lines
 //! (`detail`, `report::hints`).
 
-mod common;
-
-use common::{MIB, Scratch, pattern};
+use crate::common::{MIB, Scratch, pattern};
 use std::path::PathBuf;
 
 const HEAD: &str = "\nTo make a new file system, aligned to its stripes (erases the array):\n    mkfs.xfs ";

@@ -1,10 +1,8 @@
 //! `uraid wait`: its end, its exit code, several that wait, a terminal.
 //! Owns: waits for a resync that a FUSE server holds up. Not here: what else is said of it (`passes`).
 
-mod common;
-
-use common::stubborn::{Fails, StubbornFile};
-use common::{MIB, Scratch, Served, wait};
+use crate::common::stubborn::{Fails, StubbornFile};
+use crate::common::{MIB, Scratch, Served, wait};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};

@@ -10,6 +10,13 @@ use std::process::Command;
 /// The documentation is for contributors: it includes private items, and may link to them.
 const DOC_LINTS: &str = "-D warnings -A rustdoc::private_intra_doc_links";
 
+/// How cargo starts a test program. The many tests of the binary wait for slow members and for its servers, and compute
+/// little, so on two processors four of them run at a time.
+const RUNNER: &str = concat!(
+    r#"target."cfg(all())".runner=["sh", "-c", "case $CARGO_PKG_NAME/$0 in uraid/*/suite-*) "#,
+    r#"RUST_TEST_THREADS=4; export RUST_TEST_THREADS;; esac; exec \"$0\" \"$@\""]"#
+);
+
 /// fmt, floors, tidy, clippy, docs, tests. Whether all passed.
 pub(crate) fn ci() -> bool {
     let mut report = Report::default();
@@ -18,26 +25,36 @@ pub(crate) fn ci() -> bool {
     report.finish()
 }
 
-/// Everything, on a fresh machine: packages first, then `ci` with the clients required, then release runs and the VM.
+/// Everything, on a fresh machine: packages beside the static checks, then `ci`'s tests with the clients required, then
+/// release runs and the VM.
 pub(crate) fn everything() -> bool {
     let mut report = Report::default();
-    report.stage("packages", || Tally::one(packages::ensure()));
-    static_checks(&mut report);
+    // They come over a network, and no static check needs more of them than the linker.
+    let has_linker = packages::find("cc").is_some();
+    let fetched = std::thread::spawn(|| packages::ensure() && vm::fetch_kernels());
+    if has_linker {
+        static_checks(&mut report);
+    }
+    report.stage("packages, guests' kernels", || Tally::one(fetched.join().unwrap_or(false)));
+    if !has_linker {
+        static_checks(&mut report);
+    }
     // With this set, tests that need a foreign program fail instead of skipping.
     tests(&mut report, &[("URAID_CLIENTS", "required")]);
-    report.command(
-        "release build",
-        cargo(&["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox", "-p", "uraid-sim"]),
-    );
+    // `prove` builds the simulator: its features are others than those of the binary.
+    let binaries = ["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox"];
+    report.command("release build", cargo(&binaries));
     // Every layout, every erasure, crash images, long seeds, the museum, kill -9: each with its figure.
-    report.stage("prove", || Tally::one(prove::run(&["--time", "4m", "--json"])));
+    report.stage("prove", || Tally::one(prove::run(&["--time", "5m", "--json"])));
     let loom = ["test", "--release", "-p", "uraid-host", "--features", "loom", "--test", "loom"];
     report.command("loom models", cargo(&loom));
-    let shuttle = ["test", "--release", "-p", "uraid-sim", "--features", "shuttle,sabotage", "--test", "shuttle"];
-    report.command("shuttle, stops and failures", cargo(&shuttle));
+    let simulator = |test| {
+        let features = prove::SIMULATOR_FEATURES;
+        cargo(&["test", "--release", "-p", "uraid-sim", "--features", features, "--test", test])
+    };
+    report.command("shuttle, stops and failures", simulator("shuttle"));
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
-    let canaries = ["test", "--release", "-p", "uraid-sim", "--features", "marks,sabotage", "--test", "canaries"];
-    report.command("simulator, canaries", cargo(&canaries));
+    report.command("simulator, canaries", simulator("canaries"));
     // Faults of a kept list, put into a copy of the code: the tests must see each.
     report.stage("mutants, quick", mutants::quick);
     report.stage("equal traces, twice", equal_traces);
@@ -85,7 +102,9 @@ fn static_checks(report: &mut Report) {
 
 fn tests(report: &mut Report, environment: &[(&str, &str)]) {
     report.stage("tests", || {
-        run_counted(cargo(&["test", "--workspace", "--no-fail-fast"]).envs(environment.iter().copied()))
+        run_counted(
+            cargo(&["test", "--config", RUNNER, "--workspace", "--no-fail-fast"]).envs(environment.iter().copied()),
+        )
     });
 }
 

@@ -62,6 +62,16 @@ pub(crate) fn files(root: &Path, folder: &Path, extension: &str) -> Vec<PathBuf>
     found
 }
 
+/// The test program of a crate that has the tests of many files: `tests/suite.rs`.
+pub(crate) const SUITE: &str = "suite";
+
+/// The files that the `tests/suite.rs` of the package in `folder` names with `mod`; none without one.
+pub(crate) fn suite(folder: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join("tests").join(SUITE).with_extension("rs")).unwrap_or_default();
+    let names = text.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+    names.map(str::to_string).filter(|name| folder.join("tests").join(name).with_extension("rs").is_file()).collect()
+}
+
 fn entries(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).map(|all| all.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
 }

@@ -40,6 +40,9 @@ const KEYS: [&str; 14] = [
 /// Figures that must be zero.
 const ZERO_IS_GOOD: [&str; 2] = ["violations", "lost_bytes"];
 
+/// Features of every release build of the simulator, of all its parts: with one set of features it is built once.
+pub(crate) const SIMULATOR_FEATURES: &str = "marks,sabotage,shuttle";
+
 type Figures = BTreeMap<String, u64>;
 
 /// A proof: what it runs, what it must count, and how its output is read.
@@ -157,11 +160,10 @@ fn target() -> PathBuf {
     root.join(target)
 }
 
-/// Builds everything in release. The simulator is built with the features for marks and sabotage. The binary that is
-/// killed has neither, so another command builds it: all that one command builds shares features.
+/// Builds everything in release. The simulator is built with all of its features. The binary that is killed has none, so another command builds it: all that one command builds shares features.
 fn build() -> Result<(), String> {
     let all: [&[&str]; 4] = [
-        &["build", "--release", "--quiet", "-p", "uraid-sim", "--features", "marks,sabotage"],
+        &["build", "--release", "--quiet", "-p", "uraid-sim", "--features", SIMULATOR_FEATURES],
         &["build", "--release", "--quiet", "-p", "uraid", "-p", "uraid-blackbox", "--bins"],
         &["test", "--release", "--quiet", "--no-run", "-p", "uraid-layout", "--test", "exhaustive"],
         &["test", "--release", "--quiet", "--no-run", "-p", "uraid-parity", "--test", "erasures"],
@@ -199,7 +201,7 @@ fn images(run: &Run) -> Command {
 /// The museum follows the swarm and is not time-bound: it takes several seconds.
 fn simulator(run: &Run) -> Command {
     let mut command = run.program("uraid-sim");
-    command.args(["--prove", &run.share(85).to_string()]);
+    command.args(["--prove", &run.share(90).to_string()]);
     command
 }
 

@@ -4,7 +4,7 @@
 //! citations (`citations`) and the walks of ARCHITECTURE.md (`walks`), which are checked with the rest.
 //! Invariant: every finding names the file, the line and the bound.
 
-use crate::project::{self, Finding};
+use crate::project::{self, Finding, SUITE};
 use crate::source::{Source, words};
 use crate::{citations, walks};
 use std::path::Path;
@@ -42,6 +42,7 @@ pub(crate) fn check(root: &Path) -> (Vec<Finding>, usize) {
         findings.extend(check_links(root, &path, &text));
     }
     findings.extend(check_manifests(root));
+    findings.extend(project::packages(root).iter().flat_map(|(_, folder)| check_suite(root, folder)));
     findings.extend(citations::check(root));
     findings.extend(walks::check(root));
     findings.sort();
@@ -135,6 +136,36 @@ fn check_manifests(root: &Path) -> Vec<Finding> {
     found
 }
 
+/// Where a `tests/suite.rs` stands for many test programs, a file beside it runs only if that or the manifest names it.
+fn check_suite(root: &Path, folder: &Path) -> Vec<Finding> {
+    let path = folder.join("tests").join(SUITE).with_extension("rs");
+    if !root.join(&path).is_file() {
+        return Vec::new();
+    }
+    let suite = project::suite(&root.join(folder));
+    let manifest = std::fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap_or_default();
+    let files =
+        project::files(root, &folder.join("tests"), "rs").into_iter().filter(|file| file.parent() == path.parent());
+    let names: Vec<String> = files.filter_map(|file| Some(file.file_stem()?.to_str()?.to_string())).collect();
+    let mut what = Vec::new();
+    for name in &names {
+        let is_program = manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+        match (suite.contains(name), is_program) {
+            (false, false) => what.push(format!("{name}.rs runs nowhere: `mod {name};` is missing here")),
+            (true, true) => what.push(format!("{name}.rs is a program of its own, too: it would run twice")),
+            (true, false) | (false, true) => {}
+        }
+    }
+    if !manifest.contains("autotests = false") {
+        what.push("the manifest lacks `autotests = false`: every file would be a program, too".to_string());
+    }
+    // A filter of the test program finds a module by the end of its name.
+    let pairs = suite.iter().flat_map(|long| suite.iter().map(move |short| (long, short)));
+    let alike = pairs.filter(|(long, short)| long != short && long.ends_with(short.as_str()));
+    what.extend(alike.map(|(long, short)| format!("`{short}::` would also run the tests of {long}.rs")));
+    what.into_iter().map(|what| Finding { path: path.clone(), line: 1, what }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +195,31 @@ mod tests {
         assert_eq!(findings("crates/layout/src/a.rs", &lifted).len(), 1);
         assert_eq!(findings("crates/parity/src/a.rs", &lifted).len(), 0);
         assert_eq!(findings("crates/layout/tests/a.rs", &lifted).len(), 0);
+    }
+
+    #[test]
+    fn a_test_file_that_no_program_has_is_reported() {
+        let root = std::env::temp_dir().join(format!("uraid-tidy-{}", std::process::id()));
+        let tests = root.join("crates/a/tests");
+        std::fs::create_dir_all(&tests).expect("room");
+        let write = |name: &str, text: &str| std::fs::write(tests.join(name), text).expect("room");
+        let found =
+            || check_suite(&root, Path::new("crates/a")).into_iter().map(|found| found.what).collect::<Vec<_>>();
+        for name in ["log.rs", "speed.rs"] {
+            write(name, "");
+        }
+        assert_eq!(found(), Vec::<String>::new(), "every file is a program");
+        write("suite.rs", "mod common;\nmod log;\n");
+        let manifest = "autotests = false\n[[test]]\nname = \"speed\"\n\n[[test]]\nname = \"suite\"\n";
+        write("../Cargo.toml", manifest);
+        assert_eq!(found(), Vec::<String>::new());
+        write("lost.rs", "");
+        assert_eq!(found(), ["lost.rs runs nowhere: `mod lost;` is missing here"]);
+        write("suite.rs", "mod log;\nmod lost;\nmod speed;\nmod backlog;\n");
+        write("backlog.rs", "");
+        write("../Cargo.toml", &manifest.replace("autotests = false", ""));
+        assert_eq!(found().len(), 3, "{:?}", found());
+        let _ = std::fs::remove_dir_all(&root);
     }
 
     #[test]

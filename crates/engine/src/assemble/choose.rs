@@ -411,15 +411,18 @@ impl<'a> Sorter<'a> {
     }
 
     /// Finds refused members whose own table shares no member with the freshest table: they have run without the
-    /// members of the freshest table. With `--force` the freshest history is taken, and these members are refused as
-    /// split brain.
+    /// members of the freshest table, if one of these is of the array's first ones. Otherwise all first members were
+    /// replaced, one after the other, and a refused one is old. With `--force` the freshest history is taken, and these
+    /// members are refused as split brain.
     fn refuse_other_histories(&mut self, is_forced: bool) -> Result<(), AssembleError> {
         let mut apart = Vec::new();
+        // Spares and members that are added get the numbers behind those of the slots.
+        let has_first_member = self.table.keys().any(|number| *number < self.chosen.template.raid_disks);
         for (at, refused) in self.chosen.refused.iter().enumerate() {
             let superblock = &self.candidates[refused.candidate].superblock;
             let is_left_out = matches!(refused.reason, Refusal::Stale { .. } | Refusal::Faulty { .. });
             let is_apart = !table(superblock).keys().any(|number| self.table.contains_key(number));
-            if is_left_out && is_apart && superblock.created == self.chosen.template.created {
+            if is_left_out && is_apart && has_first_member && superblock.created == self.chosen.template.created {
                 apart.push(at);
             }
         }

@@ -62,7 +62,8 @@ pub(super) fn start(
         mark::hit(Mark::DirtyDegradedForced);
         forced.is_dirty_degraded = true;
     }
-    let read_only = read_only(&chosen, options);
+    let read_only_besides = read_only_besides(&chosen, options);
+    let read_only = read_only(&chosen, read_only_besides);
     let mut template = chosen.template;
     if !is_sized_by_member {
         template.resync_offset = resync_offset(&template, is_dirty, &forced);
@@ -76,6 +77,8 @@ pub(super) fn start(
         template,
         is_dirty,
         read_only,
+        read_only_besides,
+        bitmap: None,
         forced,
     })
 }
@@ -240,14 +243,19 @@ fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
     guessed
 }
 
-fn read_only(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReason> {
+fn read_only(chosen: &Chosen, besides: Option<ReadOnlyReason>) -> Option<ReadOnlyReason> {
+    assert!(chosen.features.contains(chosen.template.features), "the freshest superblock's features are in use");
+    let has_bitmap = chosen.features.contains(Features::BITMAP_OFFSET);
+    let is_old = besides == Some(ReadOnlyReason::OldSuperblock);
+    if has_bitmap && !is_old { Some(ReadOnlyReason::Bitmap) } else { besides }
+}
+
+/// Why it may only be read, but for its bitmap.
+fn read_only_besides(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReason> {
     let features = chosen.features;
-    assert!(features.contains(chosen.template.features), "the freshest superblock's features are in use");
     let ppl = Features::PPL.with(Features::MULTIPLE_PPLS);
     if chosen.template.version == Version::V0_90 {
         Some(ReadOnlyReason::OldSuperblock)
-    } else if features.contains(Features::BITMAP_OFFSET) {
-        Some(ReadOnlyReason::Bitmap)
     } else if features.intersects(ppl) {
         Some(ReadOnlyReason::Ppl)
     } else if features.contains(Features::BAD_BLOCKS) {

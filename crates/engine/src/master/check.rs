@@ -3,7 +3,7 @@
 //! (`master`).
 //! Invariant: nothing here changes the state, and no byte from a member, a client or the user can fail a check.
 
-use super::{Change, FreezeCause, Master, MemberState};
+use super::{Change, FreezeCause, Master, MemberState, Membership};
 use crate::sabotage::{self, Sabotage};
 use crate::view::Gate;
 use uraid_block::SlotSet;
@@ -105,7 +105,9 @@ impl Master {
             Change::CheckpointRecovery(slots, _) | Change::ShowRecovered(slots) | Change::EndRecovery(slots) => {
                 assert!(!slots.is_empty() && self.frozen.is_none(), "a recovery goes on");
             }
+            Change::Membership(change) => self.check_membership(change),
             Change::FailMembers(failures, _) => assert!(!failures.is_empty()),
+            Change::ForgetBits => assert!(self.bitmap.is_some() && self.gate == Gate::Open, "writes rely on bits"),
             Change::MissRound(slot) => assert!(slot.0 < self.slots),
             Change::Unfreeze(..) => {
                 assert!(self.frozen.is_some_and(|frozen| frozen.cause == FreezeCause::Full), "no other freeze ends");
@@ -121,6 +123,22 @@ impl Master {
             | Change::BeginRound(_)
             | Change::EndRound(_)
             | Change::SkipRounds => {}
+        }
+    }
+
+    fn check_membership(&self, change: &Membership) {
+        match change {
+            Membership::Reserve(_) => assert!(self.is_redundant, "others cannot use spares"),
+            Membership::AddSpare(member) => {
+                assert_eq!(self.members[*member], MemberState::Removed, "its place was reserved");
+                assert!(self.joining.is_none(), "one member joins at a time");
+                assert_eq!(self.gate, Gate::Open, "an array takes members while it serves");
+            }
+            Membership::Joined(member) => assert_eq!(self.joining, Some(*member), "it was added"),
+            Membership::Remove(member) => {
+                let may_leave = matches!(self.members[*member], MemberState::Spare | MemberState::Faulty { .. });
+                assert!(may_leave && !self.unnamed.contains(member), "a member in use stays");
+            }
         }
     }
 

@@ -27,6 +27,7 @@ impl Master {
                 Some(_) | None => Superblock::CLEAN,
             };
             self.show_recovery(index, &mut superblock);
+            self.show_bitmap(&mut superblock);
             superblock.roles.clone_from(&roles);
             (index, superblock)
         };
@@ -47,6 +48,7 @@ impl Master {
             MemberState::Active(_)
             | MemberState::Recovering { .. }
             | MemberState::Spare
+            | MemberState::Removed
             | MemberState::Faulty { .. } => (before, 0),
         };
     }
@@ -78,6 +80,7 @@ impl Master {
         superblock.resync_offset = self.template.resync_offset;
         superblock.roles.clone_from(&self.template.roles);
         self.show_recovery(member, &mut superblock);
+        self.show_bitmap(&mut superblock);
         (member, superblock)
     }
 
@@ -107,6 +110,7 @@ impl Master {
                 MemberState::Spare => Role::Spare,
                 MemberState::Faulty { slot: Some(slot), .. } if self.unnamed.contains(&member) => Role::Slot(*slot),
                 MemberState::Faulty { .. } => Role::Faulty,
+                MemberState::Removed => Role::Faulty,
             };
         }
         let of_slots = || roles.iter().filter_map(|role| role.slot());

@@ -45,7 +45,7 @@ impl Master {
     fn recoveries(&self) -> impl Iterator<Item = (Slot, Sectors)> {
         self.members.iter().filter_map(|member| match member {
             MemberState::Recovering { slot, below } => Some((*slot, *below)),
-            MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => None,
+            MemberState::Active(_) | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,
         })
     }
 
@@ -74,7 +74,9 @@ impl Master {
         let slot = (0..self.slots).map(Slot).find(|slot| !self.writable().contains(*slot))?;
         // The engine does not know a member's bad blocks: a block that is bad could not be recovered.
         let is_whole = |member: &usize| !self.superblocks[*member].features.contains(Features::BAD_BLOCKS);
-        let spares = (0..self.members.len()).filter(|member| self.members[*member] == MemberState::Spare);
-        Some((spares.filter(is_whole).min()?, slot))
+        let has_room = |member: &usize| self.has_bitmap_room(*member);
+        let is_spare = |member: &usize| self.members[*member] == MemberState::Spare && self.joining != Some(*member);
+        let spares = (0..self.members.len()).filter(is_spare);
+        Some((spares.filter(is_whole).filter(has_room).min()?, slot))
     }
 }

@@ -28,6 +28,9 @@ pub struct Geometry {
     pub max_dev: u16,
 }
 
+/// Bytes of a bitmap's header.
+const HEADER_BYTES: u64 = 256;
+
 /// Where an internal bitmap goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BitmapPlacement {
@@ -68,9 +71,14 @@ pub fn data_offset(device_size: Sectors, chunk: Sectors) -> Sectors {
 /// The place of an internal bitmap that covers `covered` sectors, on members with `size` used; `None` if there is no
 /// room. `covered` is `size`, for raid10 `size * raid_disks / copies`.
 pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Option<BitmapPlacement> {
-    const CHUNK_BYTES_MIN: u64 = 4096;
     const CHUNK_BYTES_DEFAULT: u64 = 64 << 20;
-    const HEADER_BYTES: u64 = 256;
+    let chunk_bytes = bitmap_chunk_min(size, covered)?.max(CHUNK_BYTES_DEFAULT);
+    Some(bitmap_of_chunk(version, covered, chunk_bytes))
+}
+
+/// The least bytes that one bit must cover, so that all bits have room; `None` if there is no room.
+pub fn bitmap_chunk_min(size: Sectors, covered: Sectors) -> Option<u64> {
+    const CHUNK_BYTES_MIN: u64 = 4096;
     let room = bitmap_space(size).0.min(256);
     if room <= 1 {
         return None;
@@ -82,7 +90,11 @@ pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Op
         chunk_bytes *= 2;
         bits = bits.div_ceil(2);
     }
-    let chunk_bytes = chunk_bytes.max(CHUNK_BYTES_DEFAULT);
+    Some(chunk_bytes)
+}
+
+/// The place of an internal bitmap whose bits cover so much each, which is at least [`bitmap_chunk_min`].
+pub fn bitmap_of_chunk(version: Version, covered: Sectors, chunk_bytes: u64) -> BitmapPlacement {
     let bits = covered.0.div_ceil(chunk_bytes / SECTOR_BYTES as u64);
     let bytes = HEADER_BYTES + bits.div_ceil(8);
     let offset = match version {
@@ -95,7 +107,7 @@ pub fn bitmap_placement(version: Version, size: Sectors, covered: Sectors) -> Op
             -i32::try_from(blocks * BLOCK + BAD_BLOCKS).expect("the room for a bitmap is at most 256 sectors")
         }
     };
-    Some(BitmapPlacement { offset, chunk_bytes, bytes })
+    BitmapPlacement { offset, chunk_bytes, bytes }
 }
 
 /// Sectors from the superblock to the bad-block list: after the bitmap or its reserve; if that does not fit, directly

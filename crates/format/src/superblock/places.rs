@@ -4,15 +4,37 @@
 //! Invariant: a returned extent starts at an addressable sector and is not empty.
 //! Spec: docs/format/superblock-1.md; docs/md/formats.md#version-1-superblock.
 
-use super::{SECTORS_END, Superblock};
+use super::{SECTORS_END, SUPERBLOCK_BYTES, Superblock};
 use crate::Features;
-use uraid_block::{Extent, Sector, Sectors};
+use uraid_block::{Extent, SECTOR_BYTES, Sector, Sectors};
+
+const SUPERBLOCK_SECTORS: u64 = (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64;
 
 impl Superblock {
     /// The first sector of the write-intent bitmap; `None` without one, or if it would be outside of every device.
     pub fn bitmap_start(&self) -> Option<Sector> {
         let has_bitmap = self.features.contains(Features::BITMAP_OFFSET) && self.ppl_word().is_none();
         if has_bitmap { self.at_distance(self.bitmap_offset) } else { None }
+    }
+
+    /// The place of a bitmap at `offset` sectors from this superblock, up to what follows it: the superblock, the list of
+    /// bad blocks, the data. `None` if something is there already, or nothing follows.
+    ///
+    /// Version 1.2, superblock at 8, offset 8, list at 16 sectors, data from 2048: 16..24.
+    pub fn bitmap_room(&self, offset: i32) -> Option<Extent<Sector>> {
+        let start = self.at_distance(offset)?;
+        let superblock = Extent::new(self.super_offset, Sectors(SUPERBLOCK_SECTORS));
+        let data = (!self.data_size.is_zero()).then(|| Extent::new(self.data_offset, self.data_size));
+        let taken = [Some(superblock), self.bad_blocks_extent(), data];
+        let mut end = SECTORS_END;
+        for other in taken.into_iter().flatten() {
+            if other.start > start {
+                end = end.min(other.start.0);
+            } else if other.start + other.length > start {
+                return None;
+            }
+        }
+        (end < SECTORS_END).then(|| Extent::between(start, Sector(end)))
     }
 
     /// The area of the partial parity log; `None` without one, or if it would be outside of every device.

@@ -13,11 +13,16 @@ impl Judge {
         self.check_redundancy_except(images, plan, &|_| false)
     }
 
-    /// The same, below the sector from which on the superblocks say that a resync is left to do.
+    /// The same, below the sector from which on the superblocks say that a resync is left to do, and where no bit of the
+    /// bitmap says so.
     pub fn check_redundancy_below(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> Result<(), String> {
         let from = plan.template.resync_offset;
         let at = |x: u64| if self.model.is_parity() { self.model.copies[x as usize][0].sector } else { x };
-        self.check_redundancy_except(images, plan, &|x| at(x) >= from)
+        let is_named = |x: u64| match &plan.bitmap {
+            Some(bitmap) => bitmap.image.is_set(at(x) / bitmap.image.header().chunk().0),
+            None => true,
+        };
+        self.check_redundancy_except(images, plan, &|x| at(x) >= from && is_named(x))
     }
 
     fn check_redundancy_except(

@@ -33,7 +33,7 @@ pub enum Portion {
     Full,
 }
 
-// Level, layout, slots, chunk, sectors per member, missing; then the number of scripts. Layouts of raid10: 258 is near
+// Level, layout, slots, chunk, sectors per member, missing, and sectors a bit; then the number of scripts. Layouts of raid10: 258 is near
 // 2, 513 far 2, 66049 offset 2; of raid5 and 6: 0 to 3 rotate, 2 is md's default. Each kind comes early in the list, so
 // that a run that is cut short covers it.
 const FULL: &[(&str, usize)] = &[
@@ -62,10 +62,18 @@ const FULL: &[(&str, usize)] = &[
     ("1,0,3,0,7,4", 99),
     ("10,513,4,1,4,2", 99),
     ("5,2,3,1,5,1", 99),
+    ("1,0,2,0,5,0,1", 99),
+    ("1,0,2,0,7,0,2", 99),
+    ("10,258,3,1,3,0,1", 99),
+    ("5,2,3,1,3,0,1", 99),
+    ("5,2,3,2,4,0,1", 6),
+    ("6,2,4,1,3,0,1", 4),
 ];
 
 const SHORT: &[(&str, usize)] = &[
     ("1,0,2,0,3,0", 5),
+    ("1,0,2,0,3,0,1", 4),
+    ("5,2,3,1,2,0,1", 3),
     ("1,0,3,0,3,1", 3),
     ("10,258,3,1,2,0", 4),
     ("10,513,4,1,2,1", 3),

@@ -89,8 +89,12 @@ struct Moment<'a> {
 impl Explorer {
     /// An explorer of an array.
     pub fn new(lab: Lab) -> Explorer {
-        let machines = std::array::from_fn(|_| Machine::new(lab.contents.clone(), lab.slots(), lab.device_size()));
+        let machines: [Machine; 3] =
+            std::array::from_fn(|_| Machine::new(lab.contents.clone(), lab.slots(), lab.device_size()));
         machines[2].set_instant(true);
+        for machine in &machines {
+            machine.media_mut().iter_mut().for_each(|medium| medium.has_bitmap = lab.tiny.bits > 0);
+        }
         Explorer {
             lab: Rc::new(lab),
             counts: Counts::default(),

@@ -3,16 +3,19 @@
 //! Invariant: every cached value is a pure function of contents, computed once by the slow model or the real parser.
 
 use super::content::{Content, Contents, PrehashedMap};
-use super::media::{DATA_AT, SUPER_AT};
+use super::media::{BITMAP_AT, DATA_AT, SUPER_AT};
 use super::script::Tiny;
+use crate::bits::{Bits, bitmap_of};
 use crate::model::{Model, Place, RowSector, gf_power, gf_product};
 use crate::oracle::{describe, tag};
 use crate::setup::Setup;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_format::{Role, Superblock};
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
+use uraid_format::{Features, Role, Superblock};
 
 /// The contents of the superblocks and data of all members: member after member, cell after cell.
 pub type Image = Vec<Content>;
@@ -25,7 +28,7 @@ pub struct Lab {
     pub model: Model,
     /// All contents met.
     pub contents: Rc<RefCell<Contents>>,
-    /// Cells per member: one superblock and the data.
+    /// Cells per member: one superblock, the data, and the bitmap, if there is one.
     pub cells: usize,
     /// Identifies the array in tags.
     pub array: u64,
@@ -49,7 +52,7 @@ impl Lab {
             row_of: Vec::new(),
         };
         let rows = model.rows.iter().map(one).collect();
-        let cells = 1 + tiny.shape.size as usize;
+        let cells = 1 + tiny.shape.size as usize + usize::from(tiny.bits > 0);
         let array = Setup::plain(tiny.shape.clone()).array;
         let serves_without = (0..1 << tiny.shape.slots).map(|lost| model.can_serve_without(&slots_of(lost))).collect();
         Lab {
@@ -92,6 +95,9 @@ impl Lab {
         let mut image = vec![zero; self.slots() * self.cells];
         for slot in 0..self.slots() {
             image[slot * self.cells] = self.first_superblock(slot as u16);
+            if self.tiny.bits > 0 {
+                image[(slot + 1) * self.cells - 1] = self.first_bitmap();
+            }
         }
         for (x, places) in self.model.copies.iter().enumerate() {
             let content = self.tag(x as u64, 0);
@@ -127,11 +133,30 @@ impl Lab {
                 *role = Role::Faulty;
             }
         }
+        if self.tiny.bits > 0 {
+            superblock.features = superblock.features.with(Features::BITMAP_OFFSET);
+            superblock.bitmap_offset = BITMAP_AT as i32 - SUPER_AT as i32;
+        }
         superblock.data_offset = Sector(DATA_AT);
         superblock.data_size = Sectors(self.device_size().0 - DATA_AT);
         assert_eq!(superblock.written_bytes(), SECTOR_BYTES, "a superblock is one cell");
         let bytes = superblock.encode();
         self.contents.borrow_mut().number(bytes[..SECTOR_BYTES].try_into().expect("a sector"))
+    }
+
+    /// A bitmap without a bit.
+    fn first_bitmap(&self) -> Content {
+        let bits = Bits { chunk: self.tiny.bits, clear_after: Duration::ZERO, are_set: false };
+        let setup = Setup::plain(self.tiny.shape.clone());
+        let page = bits.page(&setup, setup.superblock(0).set_uuid);
+        self.contents.borrow_mut().number(page[..SECTOR_BYTES].try_into().expect("a sector"))
+    }
+
+    /// The bitmap of a member of an image, by the real parser.
+    pub fn bitmap(&self, image: &Image, slot: usize) -> Result<BitmapImage, BitmapUnusable> {
+        let superblock = self.superblock(image[slot * self.cells]).map_err(|_| BitmapUnusable::NoRoom)?;
+        let member = *self.contents.borrow().bytes(image[(slot + 1) * self.cells - 1]);
+        bitmap_of(&member[..], &superblock)
     }
 
     /// Sectors of a member.

@@ -288,10 +288,10 @@ impl Device for CrashMember {
                 medium.current[cell..cell + contents.len()].copy_from_slice(&contents);
                 return Ok(());
             }
-            if cell > 0 && medium.writes_left == Some(0) {
+            if medium.is_data(cell) && medium.writes_left == Some(0) {
                 medium.is_gone = true;
             }
-            if cell > 0 {
+            if medium.is_data(cell) {
                 medium.writes_left = medium.writes_left.map(|left| left.saturating_sub(1));
             }
             medium.submit(cell, &contents)

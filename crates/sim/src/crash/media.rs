@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   cell      0           1    2    3   ..         a cell is one sector
-//!   sector    8           16   17   18  ..         of the device: the superblock, then the data
+//!   sector    8           16   17   18  ..   0     of the device: the superblock, the data, and the bitmap, if there is one
 //! ```
 
 use super::content::Content;
@@ -15,6 +15,8 @@ use super::content::Content;
 pub const SUPER_AT: u64 = crate::watch::SUPER_AT;
 /// The first sector of data on every member.
 pub const DATA_AT: u64 = 16;
+/// The sector of the bitmap, which all of its bits fit.
+pub const BITMAP_AT: u64 = 0;
 
 /// One write of a cell that a power cut may keep or lose.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ pub struct Medium {
     pub writes_left: Option<u64>,
     /// Whether it fails every operation.
     pub is_gone: bool,
+    /// Whether the last cell is the bitmap.
+    pub has_bitmap: bool,
     clock: u64,
     write_next: u64,
 }
@@ -65,8 +69,16 @@ impl Medium {
         if sector == SUPER_AT {
             return Some(0);
         }
+        if sector == BITMAP_AT && self.has_bitmap {
+            return Some(self.current.len() - 1);
+        }
         let cell = sector.checked_sub(DATA_AT)? as usize + 1;
-        (cell < self.current.len()).then_some(cell)
+        self.is_data(cell).then_some(cell)
+    }
+
+    /// Whether a cell holds data.
+    pub fn is_data(&self, cell: usize) -> bool {
+        cell > 0 && cell < self.current.len() - usize::from(self.has_bitmap)
     }
 
     /// Starts a write, which a crash may keep or lose. Returns its number.

@@ -69,7 +69,9 @@ pub fn drive(
 /// The array of a plan on the machine's members; `owners` are the slots of the candidates.
 pub fn boot(machine: &Machine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<CrashWorld>> {
     let members = plan.members.iter().map(|member| machine.member(owners[member.candidate])).collect();
-    let config = Config { clean_after: Duration::from_secs(1), ..Config::default() };
+    // An idle array clears its bits before it goes clean.
+    let clear_bits_after = Some(Duration::from_millis(300));
+    let config = Config { clean_after: Duration::from_secs(1), clear_bits_after, ..Config::default() };
     let array = Array::new(machine.world().clone(), plan, members, config);
     machine.set_array(array.clone());
     array
@@ -95,12 +97,19 @@ pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, 
         candidates.push(Candidate { superblock, device_size: lab.device_size() });
     }
     let mut options = AssembleOptions { run: true, ..AssembleOptions::default() };
+    let with_bits = |mut plan: StartPlan| {
+        plan.take_bitmaps(|candidate| lab.bitmap(image, owners[candidate]));
+        match plan.read_only {
+            None => Ok(plan),
+            Some(reason) => Err(format!("it may only be read: {reason}")),
+        }
+    };
     match assemble(&candidates, &options) {
-        Ok(plan) => Ok(Assembled { plan, owners, is_forced: false }),
+        Ok(plan) => Ok(Assembled { plan: with_bits(plan)?, owners, is_forced: false }),
         Err(AssembleError::DirtyDegraded { .. }) => {
             options.force = true;
             let plan = assemble(&candidates, &options).map_err(|error| format!("force does not help: {error}"))?;
-            Ok(Assembled { plan, owners, is_forced: true })
+            Ok(Assembled { plan: with_bits(plan)?, owners, is_forced: true })
         }
         Err(error) => Err(format!("cannot be assembled: {error}")),
     }

@@ -3,7 +3,8 @@
 //! Invariant: the text is complete: a finding can be replayed from it.
 //!
 //! ```text
-//!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots that are missing
+//!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots that are missing;
+//!                              a seventh number: it has a bitmap, with this many sectors a bit
 //!   script    w0+9 W4+1|f|s    groups of concurrent requests; a group starts when the previous one is answered:
 //!                              w write, W FUA write, z zeroes (at+length), f flush, i idle until clean, s stop;
 //!                              x1@2, at the start of a script: member 1 is gone from its third data write on
@@ -21,6 +22,8 @@ pub struct Tiny {
     pub shape: Shape,
     /// Slots that are recorded as missing since long before the script: bit n is slot n.
     pub missing: u32,
+    /// Sectors of a chunk of the write-intent bitmap, a power of two; 0: there is none.
+    pub bits: u64,
 }
 
 /// One request.
@@ -87,7 +90,10 @@ impl Tiny {
     /// Parses its text.
     pub fn parse(text: &str) -> Option<Tiny> {
         let numbers: Option<Vec<u64>> = text.split(',').map(|part| part.parse().ok()).collect();
-        let [level, layout, slots, chunk, size, missing] = numbers?[..] else { return None };
+        let mut numbers = numbers?;
+        let bits = if numbers.len() == 7 { numbers.pop()? } else { 0 };
+        let [level, layout, slots, chunk, size, missing] = numbers[..] else { return None };
+        (bits == 0 || bits.is_power_of_two()).then_some(())?;
         let shape = Shape {
             level: i32::try_from(level).ok()?,
             layout: u32::try_from(layout).ok()?,
@@ -97,7 +103,7 @@ impl Tiny {
             member_sizes: Vec::new(),
         };
         matches!(shape.level, 1 | 4 | 5 | 6 | 10).then_some(())?;
-        Some(Tiny { shape, missing: u32::try_from(missing).ok()? })
+        Some(Tiny { shape, missing: u32::try_from(missing).ok()?, bits })
     }
 
     /// The level as mdadm names it, such as "raid5".
@@ -115,7 +121,8 @@ impl Tiny {
 impl fmt::Display for Tiny {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shape { level, layout, slots, chunk, size, .. } = &self.shape;
-        write!(out, "{level},{layout},{slots},{chunk},{size},{}", self.missing)
+        write!(out, "{level},{layout},{slots},{chunk},{size},{}", self.missing)?;
+        if self.bits > 0 { write!(out, ",{}", self.bits) } else { Ok(()) }
     }
 }
 

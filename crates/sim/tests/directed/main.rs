@@ -3,8 +3,12 @@
 //! failures. Not here: requests in flight when the array freezes or ends (`ends`), members that fail together
 //! (`several`), mistakes found by seeds (`own_mistakes`), partial superblock rounds (`rounds`).
 
+mod bits;
+mod checks;
 mod ends;
 mod frozen;
+mod joining;
+mod joining_seeds;
 mod late;
 mod several;
 mod spares;

@@ -8,7 +8,7 @@ use uraid_format::Features;
 use uraid_sim::member::{Access, Op, Watch};
 
 /// An array with one spare, which no array uses yet. Its number is that of its disk: the slots.
-fn rig_with_spare(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
+pub(super) fn rig_with_spare(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
     let chunk = if level == 1 { 0 } else { 2 };
     let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
     let mut rng = Rng::new(11);
@@ -24,7 +24,7 @@ fn rig_with_spare(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
     rig
 }
 
-const CASES: [(i32, u32, u16); 9] = [
+pub(super) const CASES: [(i32, u32, u16); 9] = [
     (1, 0, 2),
     (1, 0, 3),
     (10, 0x102, 4),
@@ -36,7 +36,7 @@ const CASES: [(i32, u32, u16); 9] = [
     (6, 2, 5),
 ];
 
-fn fill(rig: &Rig, live: &Live) -> Vec<u8> {
+pub(super) fn fill(rig: &Rig, live: &Live) -> Vec<u8> {
     let size = rig.judge.model.array_size();
     for at in 0..size {
         assert_eq!(all(rig, live, vec![write(rig, live, at, 1, at as u8 + 1)]), [Ok(())]);
@@ -45,19 +45,19 @@ fn fill(rig: &Rig, live: &Live) -> Vec<u8> {
 }
 
 /// All that the array holds.
-fn content_of(rig: &Rig, live: &Live) -> Vec<u8> {
+pub(super) fn content_of(rig: &Rig, live: &Live) -> Vec<u8> {
     let sectors = (0..rig.judge.model.array_size()).map(|at| all(rig, live, vec![read(live, at, 1)]));
     sectors.flat_map(|answers| answers.into_iter().next().expect("an answer").expect("it can be read")).collect()
 }
 
-fn fail(rig: &Rig, live: &Live, slot: u16) {
+pub(super) fn fail(rig: &Rig, live: &Live, slot: u16) {
     let array = live.arrays[0].clone();
     let failing = async move { array.fail(SlotSet::EMPTY.with(Slot(slot))).await };
     assert_eq!(all(rig, live, vec![failing]), [Ok(())]);
 }
 
 /// Waits until no pass is left. Returns what it has done.
-fn wait(rig: &Rig, live: &Live) -> Vec<PassKind> {
+pub(super) fn wait(rig: &Rig, live: &Live) -> Vec<PassKind> {
     let array = live.arrays[0].clone();
     let waiting = async move { array.wait(|_| {}).await.expect("it ends") };
     all(rig, live, vec![waiting]).into_iter().map(|progress| progress.kind).collect()

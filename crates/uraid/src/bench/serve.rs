@@ -5,6 +5,7 @@
 use crate::frontends::{ArrayExport, Frontends};
 use crate::names;
 use crate::opening::{ServeError, Timeouts};
+use crate::roster::Roster;
 use crate::session::{Setup, life};
 use crate::stack::{Assembled, Stack, StackError};
 use std::path::Path;
@@ -51,11 +52,13 @@ pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) 
         name: NAME.to_owned(),
         plan: target.plan.clone(),
         members,
+        roster: Roster::default(),
         bad: BadSectors::default(),
         left_out: Vec::new(),
     }];
-    let stack = Stack::new(arrays, false);
-    let (shards, paths, limits) = (work.shards, stack.member_paths(), Limits::default());
+    let mut stack = Stack::new(arrays, false);
+    stack.seat_members();
+    let (shards, limits) = (work.shards, Limits::default());
     let options = Options { spin: work.spin, processors: work.processors.clone(), ..stack.host_options() };
-    Ok(life::run(Setup { stack, frontends, shards, options, limits, paths })?)
+    Ok(life::run(Setup { stack, frontends, shards, options, limits })?)
 }

@@ -73,6 +73,13 @@ pub(crate) struct CreateArgs {
     /// Where the data starts on each member; a bare number is in KiB [default: as mdadm chooses]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub data_offset: Option<Sectors>,
+    /// The write-intent bitmap: `internal`, or `none`; after a crash only what it names is resynced [default: internal if
+    /// more than 100 GiB of each member are used, else none]
+    #[arg(short = 'b', long, value_name = "WHERE", value_parser = bitmap)]
+    pub bitmap: Option<BitmapPlace>,
+    /// What a bit of the bitmap stands for: a power of two; a bare number is in KiB [default: as mdadm chooses]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "bitmap")]
+    pub bitmap_chunk: Option<Sectors>,
     /// What the array is called [default: the first eight digits of its UUID]
     #[arg(short = 'N', long, value_name = "NAME", value_parser = valid_name)]
     pub name: Option<String>,
@@ -123,6 +130,27 @@ pub(crate) struct ZeroArgs {
     /// The members to wipe
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
+}
+
+/// Where a new array has its bitmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BitmapPlace {
+    /// Nowhere.
+    None,
+    /// Beside each superblock.
+    Internal,
+}
+
+fn bitmap(text: &str) -> Result<BitmapPlace, String> {
+    match text {
+        "none" => Ok(BitmapPlace::None),
+        "internal" => Ok(BitmapPlace::Internal),
+        "clustered" => {
+            Err("uraid makes no clustered bitmaps, expected internal or none: hosts do not share an array".to_owned())
+        }
+        "lockless" => Err("uraid makes no lockless bitmaps (version 6), expected internal or none".to_owned()),
+        other => Err(format!("no such bitmap: {other}, expected internal or none; md is giving up bitmaps in files")),
+    }
 }
 
 fn metadata_version(text: &str) -> Result<Version, String> {

@@ -4,6 +4,7 @@
 //! Invariant: no subcommand and no long option of uraid is in a table. Options are looked up only where uraid takes none.
 
 use clap::{Arg, Command};
+use std::ffi::OsString;
 
 /// mdadm's mode, and uraid's subcommand for it.
 const INSTEAD: &[(&[&str], &str)] = &[
@@ -13,17 +14,20 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["-E", "--examine"], "examine MEMBER..."),
     (&["-S", "--stop"], "stop ARRAY"),
     (&["-W", "--wait"], "wait ARRAY..."),
+    (&["--add"], "add ARRAY DEVICE..."),
+    (&["--re-add"], "re-add ARRAY DEVICE..."),
+    (&["-r", "--remove"], "remove ARRAY MEMBER..."),
     (&["-f", "--fail", "--set-faulty", "set-faulty"], "fail ARRAY MEMBER..."),
     (&["-s", "--scan", "scan"], "list"),
     (&["--zero-superblock"], "zero-superblock MEMBER..."),
 ];
 
 const NO_SEARCH: &str = "does not look for members itself: `uraid serve` takes all members of an array";
-const NO_RECOVERY: &str = "does not add or replace members yet; only spares that `uraid serve` is given take the slots of failed members. \
-     Stop the array and use mdadm, which reads and writes the same bytes";
-const NO_BITMAP: &str = "has no write-intent bitmap yet: it makes arrays without one";
-const NO_PASSES: &str = "does not check or repair running arrays yet. Stop the array and use mdadm";
-const NO_POLICY: &str = "has no journal and no PPL yet: after a crash it reads the whole array to make parity right";
+const NO_REPLACING: &str = "does not replace members that work yet: `uraid add` a spare, and `uraid fail` the member";
+const NO_BITMAP: &str =
+    "has no command for a bitmap alone: `uraid examine MEMBER` shows it, `uraid create --bitmap=internal` makes one";
+const NO_POLICY: &str = "has no journal and no PPL yet: create --bitmap=internal keeps the resync after a crash short";
+const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
 const NO_FLAGS: &str = "treats all members alike yet: none is write-mostly or failfast";
 const NO_ACCESS: &str = "does not change a running array between read-only and writable yet. Stop it, then `uraid serve --read-only`, or `uraid serve`";
 
@@ -82,13 +86,11 @@ const NOT_YET: &[(&[&str], &str)] = &[
         NO_SEARCH,
     ),
     (&["--manage", "manage", "--misc", "misc"], "has no modes: see `uraid --help` for its subcommands"),
-    (
-        &["--add", "add", "--re-add", "re-add", "--add-spare", "add-spare", "--replace", "replace", "--with"],
-        NO_RECOVERY,
-    ),
-    (&["-r", "--remove", "remove"], "lists failed members until the array is stopped"),
-    (&["-b", "--bitmap", "--bitmap-chunk", "bitmap", "-X", "--examine-bitmap"], NO_BITMAP),
-    (&["--action", "check", "repair", "idle"], NO_PASSES),
+    (&["--replace", "replace", "--with"], NO_REPLACING),
+    (&["--add", "--re-add", "-r", "--remove"], "has a command for each: `uraid add`, `uraid re-add`, `uraid remove`"),
+    (&["--add-spare", "add-spare"], "adds every member as a spare: `uraid add ARRAY DEVICE...`"),
+    (&["bitmap", "-X", "--examine-bitmap"], NO_BITMAP),
+    (&["--action"], NO_ACTION),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
     (&["-k", "--consistency-policy", "--write-journal", "--add-journal", "add-journal"], NO_POLICY),
     (&["--write-mostly", "write-mostly", "--write-behind", "--failfast", "failfast"], NO_FLAGS),
@@ -102,7 +104,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--nofailfast"], NO_FLAGS),
     (&["--rounding"], "rounds the members of a linear array to its --chunk"),
     (&["--auto", "--symlinks"], "makes no device nodes: `uraid serve` exports arrays over NBD"),
-    (&["-a"], "has no -a: it does not add members yet (--add) and makes no device nodes (--auto)"),
+    (&["-a"], "has no -a: `uraid add ARRAY DEVICE...` adds members (--add), and it makes no device nodes (--auto)"),
     (&["-t"], "tells the state of an array by exit codes with `uraid detail --test ARRAY` only"),
     (&["--quiet", "-q", "-v"], "says on stderr what needs attention, no more and no less"),
     (&["--detail-platform", "--subarray", "--offroot"], "does not know the RAID of firmware (IMSM, DDF)"),
@@ -115,6 +117,31 @@ const NOT_YET: &[(&[&str], &str)] = &[
 
 /// Options that one subcommand of uraid has, and others, where mdadm has them too, have not for this reason.
 const NOT_THERE: &[(&str, &str, &str)] = &[("serve", "--scan", NO_SEARCH)];
+
+/// mdadm's `[--misc] --action=check ARRAY` as uraid's `check ARRAY`. Any other line stays as it is. The error: why it is
+/// no action.
+pub(super) fn with_action(line: Vec<OsString>) -> Result<Vec<OsString>, String> {
+    let word = |at: usize| line.get(at).and_then(|word| word.to_str());
+    let at = if word(1) == Some("--misc") { 2 } else { 1 };
+    let (action, rest) = match word(at) {
+        Some("--action") => (word(at + 1), at + 2),
+        Some(option) => match option.strip_prefix("--action=") {
+            Some(action) => (Some(action), at + 1),
+            None => return Ok(line),
+        },
+        None => return Ok(line),
+    };
+    let subcommand = match action {
+        Some("frozen") => "freeze",
+        Some(action @ ("check" | "repair" | "idle")) => action,
+        _ => {
+            let action = action.unwrap_or_default();
+            return Err(format!("--action={action}: expected check, repair, idle or frozen"));
+        }
+    };
+    let own = line.iter().take(1).cloned().chain([subcommand.into()]);
+    Ok(own.chain(line.iter().skip(rest).cloned()).collect())
+}
 
 fn find(table: &'static [(&[&str], &str)], word: &str) -> Option<&'static str> {
     table.iter().find(|(words, _)| words.contains(&word)).map(|(_, text)| *text)

@@ -121,6 +121,9 @@ pub(crate) struct DetailArgs {
     /// Tell the state of a running array by the exit code: see EXIT CODES below
     #[arg(short, long, conflicts_with = "draw")]
     pub test: bool,
+    /// What the last check or repair of a running array has found, with addresses; --json, too
+    #[arg(long, conflicts_with_all = ["export", "conf_lines", "draw", "test", "scan", "level", "array"])]
+    pub mismatches: bool,
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with_all = ["named", "array"])]
     pub control: Option<PathBuf>,

@@ -5,12 +5,13 @@
 
 use crate::assembly::NamedError;
 use crate::metadata::{self, ClaimError};
+use crate::roster::Roster;
 use crate::stack::{Assembled, Stack};
 use uraid_arrays::Members;
 use uraid_block::Sectors;
 use uraid_block::sizes;
 use uraid_engine::{AssembleOptions, Candidate, assemble};
-use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, create};
+use uraid_format::create::{CreateError, CreateOptions, Creation, NewBitmap, NewMember, create};
 use uraid_format::{SetName, Version};
 use uraid_host::{Access, BadSectors, Claimed};
 use uraid_layout::{Level, layout_name};
@@ -96,6 +97,7 @@ pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(
         name: "assumed".to_owned(),
         plan,
         members: Members::Claimed(members_of_plan),
+        roster: Roster::default(),
         bad: BadSectors::default(),
         left_out: Vec::new(),
     };
@@ -130,6 +132,7 @@ pub(super) fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Resu
         now_seconds: crate::dates::now(),
         assume_clean: true,
         force: true,
+        bitmap: NewBitmap::None,
     };
     let device = |(slot, member): (usize, &Option<Claimed>)| match member {
         None => NewMember::Missing,

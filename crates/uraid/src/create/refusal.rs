@@ -104,10 +104,14 @@ pub(crate) fn new_content<'a>(
     superblock: &'a Superblock,
     marks: &[Signature],
     device_size: Sectors,
-    creation: &Creation,
+    creation: &'a Creation,
 ) -> NewContent<'a> {
     let marks = marks.iter().filter(|mark| may_wipe(mark, superblock, creation));
-    NewContent { marks: marks.map(|mark| mark.extent(device_size)).collect(), superblock }
+    NewContent {
+        marks: marks.map(|mark| mark.extent(device_size)).collect(),
+        superblock,
+        bitmap: creation.bitmap.as_ref(),
+    }
 }
 
 /// The error of a failed step. Every member of a step up to `at` may have changed.
@@ -145,7 +149,7 @@ mod tests {
     use super::super::steps;
     use super::*;
     use uraid_block::Sector;
-    use uraid_format::create::{CreateOptions, NewMember, create};
+    use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
     use uraid_format::signature::Kind;
     use uraid_format::{SetName, Version};
     use uraid_layout::Level;
@@ -187,6 +191,7 @@ mod tests {
                 now_seconds: 1,
                 assume_clean,
                 force: false,
+                bitmap: NewBitmap::None,
             };
             create(&options, &[1, 2].map(|n| NewMember::Device { size: device, uuid: [n; 16] })).expect("an array")
         };

@@ -6,6 +6,7 @@
 
 use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
 use uraid_format::Superblock;
+use uraid_format::bitmap::BitmapImage;
 use uraid_format::create::writes;
 use uraid_host::Claimed;
 
@@ -44,6 +45,8 @@ pub(crate) struct NewContent<'a> {
     pub marks: Vec<Range>,
     /// Its new superblock.
     pub superblock: &'a Superblock,
+    /// The array's bitmap, if it has one.
+    pub bitmap: Option<&'a BitmapImage>,
 }
 
 /// All steps, in order.
@@ -54,7 +57,7 @@ pub(crate) fn steps(members: &[NewContent<'_>]) -> Vec<Step> {
         steps.extend(wipes.map(|what| Step { member, what, is_wipe: true }));
     }
     for (member, content) in members.iter().enumerate() {
-        let parts = writes(content.superblock).into_iter();
+        let parts = writes(content.superblock, content.bitmap).into_iter();
         let parts = parts.flat_map(|(at, bytes)| [What::Write(at, bytes), What::Sync]);
         steps.extend(parts.map(|what| Step { member, what, is_wipe: false }));
     }
@@ -103,7 +106,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use uraid_block::{ErrorKind, Sectors};
     use uraid_engine::{AssembleOptions, Candidate, assemble};
-    use uraid_format::create::{CreateOptions, Creation, NewMember, create};
+    use uraid_format::create::{CreateOptions, Creation, NewBitmap, NewMember, create};
     use uraid_format::signature::{WINDOW_BYTES, detect_all};
     use uraid_format::{SetName, Version, find};
     use uraid_layout::{Level, default_layout};
@@ -129,6 +132,7 @@ mod tests {
             now_seconds: 1_700_000_000 + u64::from(set_uuid[0]),
             assume_clean: false,
             force: false,
+            bitmap: NewBitmap::None,
         };
         let device = |n: u8| NewMember::Device { size: DEVICE, uuid: [set_uuid[0] << 4 | n; 16] };
         create(&options, &[0, 1, 2].map(device)).expect("an array")
@@ -183,7 +187,7 @@ mod tests {
             for (member, superblock) in members.iter().zip(creation.superblocks.iter().flatten()) {
                 let mut bytes = member.durable.borrow_mut();
                 bytes.resize(DEVICE.len_bytes(), 0);
-                for (at, part) in writes(superblock) {
+                for (at, part) in writes(superblock, None) {
                     bytes[byte(at) as usize..][..part.len()].copy_from_slice(&part);
                 }
             }
@@ -199,7 +203,7 @@ mod tests {
             found.into_iter().map(|mark| mark.extent(DEVICE)).collect()
         };
         let content = members.iter().zip(creation.superblocks.iter().flatten());
-        let content = content.map(|(member, superblock)| NewContent { marks: marks(member), superblock });
+        let content = content.map(|(member, superblock)| NewContent { marks: marks(member), superblock, bitmap: None });
         steps(&content.collect::<Vec<_>>())
     }
 

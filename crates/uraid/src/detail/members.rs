@@ -19,6 +19,7 @@ use uraid_engine::{
     AssembleError, AssembleOptions, Candidate, HalfReshaped, Place, ReadOnlyReason, StartPlan, assemble,
     assemble_half_reshaped,
 };
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::{Features, Role, Superblock, uuid};
 use uraid_host::{Holder, holder};
 use uraid_layout::{Layout, Level, Spec, layout_name};
@@ -37,6 +38,8 @@ struct Known {
     names: Vec<String>,
     candidates: Vec<Candidate>,
     /// By candidate.
+    bitmaps: Vec<Result<BitmapImage, BitmapUnusable>>,
+    /// By candidate.
     holders: Vec<Option<Holder>>,
 }
 
@@ -49,6 +52,7 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
             Ok(found) => {
                 known.names.push(name.clone());
                 known.holders.push(found.holder);
+                known.bitmaps.push(found.bitmap.unwrap_or(Err(BitmapUnusable::NoRoom)));
                 known.candidates.push(Candidate { superblock: found.superblock, device_size: found.size });
             }
             Err(error) if members.len() > 1 => {
@@ -129,6 +133,7 @@ impl Known {
         Known {
             names: candidates.iter().map(|&at| self.names[at].clone()).collect(),
             candidates: candidates.iter().map(|&at| self.candidates[at].clone()).collect(),
+            bitmaps: candidates.iter().map(|&at| self.bitmaps[at].clone()).collect(),
             holders: candidates.iter().map(|&at| self.holders[at]).collect(),
         }
     }
@@ -148,7 +153,9 @@ impl Known {
         };
         // If the array can be started, find out what `serve` without options would do.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
-        if let Ok(plan) = &as_served {
+        if let Ok(mut plan) = as_served.clone() {
+            plan.take_bitmaps(|candidate| self.bitmaps[candidate].clone());
+            let plan = &plan;
             let name = |member: usize| self.names[plan.members[member].candidate].clone();
             report.read_only = assembly::read_only_text(plan, name);
         }
@@ -390,12 +397,17 @@ pub(crate) fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report
         events: template.events,
         resync: None,
         recovery: None,
+        check: None,
+        repair: None,
+        last_check: None,
+        passes_frozen: false,
         reshape: None,
         members: Vec::new(),
         server: None,
         counts: None,
         clients: None,
         consistency_policy: consistency_policy(template).to_owned(),
+        bitmap: None,
         left_out: Vec::new(),
         refusal: None,
         read_only: None,

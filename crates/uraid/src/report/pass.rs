@@ -6,12 +6,14 @@
 
 use super::{Report, field};
 use crate::pace::PassProgress;
+use crate::pass_calls::CheckResult;
+use uraid_block::sizes::counted;
 
 /// A pass that runs, or waits until the array takes writes again.
 pub(crate) struct Pass<'a> {
-    /// `resync` or `recovery`, as in /proc/mdstat.
+    /// `resync`, `recovery`, `check` or `repair`.
     pub word: &'static str,
-    /// `Resync` or `Rebuild`, as in `mdadm --detail`'s `Rebuild Status`.
+    /// `Resync`, `Rebuild` or `Check`, as in `mdadm --detail`'s `Rebuild Status`; `Repair`, for which it says `Resync`.
     title: &'static str,
     /// It does not move: the array takes no writes now.
     pub is_pending: bool,
@@ -21,10 +23,18 @@ pub(crate) struct Pass<'a> {
 impl Report {
     /// The pass over the array, if it needs one.
     pub(crate) fn pass(&self) -> Option<Pass<'_>> {
-        let is_pending = !self.state.iter().any(|word| word == "resyncing" || word == "recovering");
+        const MOVING: [&str; 4] = ["resyncing", "recovering", "checking", "repairing"];
+        let is_pending = self.passes_frozen || !self.state.iter().any(|word| MOVING.contains(&word.as_str()));
         let resync = self.resync.as_ref().map(|progress| ("resync", "Resync", progress));
         let recovery = self.recovery.as_ref().map(|progress| ("recovery", "Rebuild", progress));
-        resync.or(recovery).map(|(word, title, progress)| Pass { word, title, is_pending, progress })
+        let check = self.check.as_ref().map(|progress| ("check", "Check", progress));
+        let repair = self.repair.as_ref().map(|progress| ("repair", "Repair", progress));
+        resync.or(recovery).or(check).or(repair).map(|(word, title, progress)| Pass {
+            word,
+            title,
+            is_pending,
+            progress,
+        })
     }
 }
 
@@ -36,6 +46,18 @@ impl Pass<'_> {
         if let Some(left) = progress.time_left() {
             field(out, &format!("{title} Speed"), &format!("{}, {left} left", progress.speed()));
         }
+    }
+}
+
+/// As lines of `detail`, which mdadm has not: that passes are frozen, and how the last check or repair went.
+pub(super) fn write_last(report: &Report, out: &mut String) {
+    if report.passes_frozen {
+        field(out, "Passes", "frozen; `uraid unfreeze` lets them go on");
+    }
+    if let Some(last) = &report.last_check {
+        let CheckResult { kind, end, mismatched, corrected, .. } = last;
+        let mismatched = counted(*mismatched, "sector", "sectors");
+        field(out, "Mismatches", &format!("{mismatched}, {corrected} corrected ({kind} {end})"));
     }
 }
 

@@ -9,7 +9,7 @@
 //!   all others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
 //! ```
 
-use super::{FIRST, Heard, Session, Setup, Station, claimed};
+use super::{FIRST, Heard, Session, Setup, Station};
 use crate::clients::ClientLog;
 use crate::message::Message;
 use crate::overseer::Overseer;
@@ -50,10 +50,10 @@ pub(crate) fn run(setup: Setup) -> Result<(), StackError> {
 /// Releases the members that have answered all requests, whether or not their arrays stopped cleanly: every thread has
 /// ended, so nothing reads or writes them any more. Members in `left` may still work on earlier requests.
 fn let_others_claim_but(stack: &Stack, left: &[String]) {
-    let is_known = |name: &String| claimed(stack).any(|(_, member)| member.name() == name);
+    let is_known = |name: &String| stack.claimed().any(|(_, member)| member.name() == name);
     // If a name in `left` is unknown, it may stand for any member, so release none.
     if left.iter().all(is_known) {
-        let answered = claimed(stack).filter(|(_, member)| !left.iter().any(|name| name == member.name()));
+        let answered = stack.claimed().filter(|(_, member)| !left.iter().any(|name| name == member.name()));
         answered.for_each(|(_, member)| member.release_locks());
     }
 }
@@ -61,7 +61,7 @@ fn let_others_claim_but(stack: &Stack, left: &[String]) {
 /// Reports the members for which the kernel keeps this process, although the arrays are stopped.
 fn say_left_behind(stack: &Stack, members: &[String]) {
     for member in members {
-        let found = claimed(stack).find(|(_, claimed)| claimed.name() == member);
+        let found = stack.claimed().find(|(_, claimed)| claimed.name() == member);
         let array = found.map_or("all arrays", |(index, _)| &stack.array(index).name);
         warn(&format!(
             "{array}: member {member} has not answered: the kernel keeps this process, without its sockets, until it does"
@@ -223,7 +223,7 @@ impl Session {
 fn recovering(status: &Status) -> SlotSet {
     let slots = status.members.iter().filter_map(|member| match member {
         MemberState::Recovering { slot, .. } => Some(*slot),
-        MemberState::Active(_) | MemberState::Spare | MemberState::Faulty { .. } => None,
+        MemberState::Active(_) | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,
     });
     slots.collect()
 }
@@ -240,6 +240,8 @@ async fn show_passes(array: Rc<HostArray>, name: String) {
             match progress.kind {
                 PassKind::Recovery if !has_result => line.interrupted(),
                 PassKind::Recovery | PassKind::Resync => line.finish(&progress),
+                // Its own line says how it went.
+                PassKind::Check | PassKind::Repair => line.interrupted(),
             }
         }
         Err(PassError::Frozen(_)) => line.interrupted(),

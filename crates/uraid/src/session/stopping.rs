@@ -4,7 +4,7 @@
 //! Invariant: a time in a line counts from the beginning of the stop, including the wait for clients' requests, and the
 //! array is given up by then. The lines of one array name no member twice.
 
-use super::{DRAIN_TIME_MAX, Session, claimed};
+use super::{DRAIN_TIME_MAX, Session};
 use crate::message::ClientsLeft;
 use crate::report::UNANSWERED_MIN;
 use crate::stack::StackError;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::local::{Either, race};
 use uraid_engine::MemberState;
+use uraid_host::Claimed;
 
 /// How long an array may take to stop, besides the time in which its members must answer.
 const STOP_TIME_MAX: Duration = Duration::from_secs(15);
@@ -112,19 +113,19 @@ impl Session {
         let stack = &self.setup().stack;
         let mut silent = Vec::new();
         for index in stack.indexes() {
-            let Members::Claimed(members) = &stack.array(index).members else { continue };
             let (counts, _) = self.counts(index).await;
             let states = self.station.arrays[index.0].status().members;
-            for (at, (member, state)) in members.iter().zip(states).enumerate() {
-                let is_silent = counts.iter().any(|shard| shard.members[at].unanswered_for >= UNANSWERED_MIN);
+            for (at, (seat, state)) in stack.array(index).roster.seats().zip(states).enumerate() {
+                let is_silent = counts.iter().any(|shard| shard.member(at).unanswered_for >= UNANSWERED_MIN);
                 match state {
                     MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare if is_silent => {
-                        silent.push((index, member.name().to_owned()));
+                        silent.push((index, seat.name.clone()));
                     }
                     // No request waits for a failed member.
                     MemberState::Active(_)
                     | MemberState::Recovering { .. }
                     | MemberState::Spare
+                    | MemberState::Removed
                     | MemberState::Faulty { .. } => {}
                 }
             }
@@ -141,7 +142,7 @@ impl Session {
         let name = &stack.array(array).name;
         let mut text = format!("{name}: the stop waits for answers of {on}, for at most {end:?} in all");
         for owner in stack.indexes().filter(|owner| self.station.arrays[owner.0].layout().tolerates() > 0) {
-            let is_its = |name: &&String| claimed(stack).any(|(of, member)| of == owner && member.name() == **name);
+            let is_its = |name: &&String| stack.claimed().any(|(of, member)| of == owner && member.name() == **name);
             let its: Vec<&str> = members.iter().filter(is_its).map(String::as_str).collect();
             if !its.is_empty() {
                 let (name, its) = (&stack.array(owner).name, its.join(" "));
@@ -161,13 +162,14 @@ impl Session {
     /// answer, and the other members need not stay claimed for that time. This happens only after a clean stop of an
     /// array with redundancy: there, a member with requests in flight has been failed.
     fn let_members_go(&self, index: ArrayIndex) {
-        let Members::Claimed(members) = &self.setup().stack.array(index).members else { return };
         let states = self.station.arrays[index.0].status().members;
-        for (member, state) in members.iter().zip(states) {
+        for (seat, state) in self.setup().stack.array(index).roster.seats().zip(states) {
             match state {
-                MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => member.release_locks(),
+                MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => {
+                    seat.claim().iter().for_each(Claimed::release_locks);
+                }
                 // A failed member may still have requests in flight from before it failed.
-                MemberState::Faulty { .. } => {}
+                MemberState::Removed | MemberState::Faulty { .. } => {}
             }
         }
     }

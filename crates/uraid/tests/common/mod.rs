@@ -70,6 +70,15 @@ impl Scratch {
         command
     }
 
+    /// A copy of the binary in this folder. Another process writes it: what this one has open for writing, a child of
+    /// another test may hold for a moment, and the copy could not be run then.
+    pub fn binary(&self) -> PathBuf {
+        let copy = self.path("uraid");
+        let done = Command::new("cp").arg(env!("CARGO_BIN_EXE_uraid")).arg(&copy).status().expect("cp");
+        assert!(done.success(), "room for {}", copy.display());
+        copy
+    }
+
     /// `uraid create OPTIONS --name NAME MEMBERS`, which must succeed.
     #[track_caller]
     pub fn create(&self, name: &str, options: &str, members: &[PathBuf]) {

@@ -5,6 +5,7 @@
 //! of its own, which is removed after it.
 
 use crate::floors;
+use crate::project::{self, SUITE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -94,7 +95,9 @@ impl CopiedTree {
             let (package, target) =
                 name.split_once('/').ok_or(format!("{name} is no stage such as engine/requests"))?;
             chosen.insert(format!("--package={}", cargo_name(package)));
-            chosen.insert(if target == "lib" { "--lib".to_string() } else { format!("--test={target}") });
+            let suite = project::suite(&self.tree.join("crates").join(package));
+            let program = if suite.iter().any(|file| file == target) { SUITE } else { target };
+            chosen.insert(if target == "lib" { "--lib".to_string() } else { format!("--test={program}") });
         }
         let words: Vec<String> = ["test", "--no-run"].map(str::to_string).into_iter().chain(chosen).collect();
         let mut stages = self.tests(&words)?;
@@ -142,7 +145,7 @@ impl CopiedTree {
         let mut all = words.to_vec();
         all.extend(["--message-format".to_string(), "json-render-diagnostics".to_string()]);
         let text = self.cargo(&all)?;
-        let mut stages: Vec<Stage> = text.lines().filter_map(|line| self.stage_of(line)).collect();
+        let mut stages: Vec<Stage> = text.lines().filter_map(|line| self.stage_of(line)).flat_map(by_file).collect();
         stages.sort_by(|a, b| a.name.cmp(&b.name));
         stages.retain(|stage| LEFT_OUT.iter().all(|(name, _)| *name != stage.name));
         Ok(stages)
@@ -232,6 +235,17 @@ impl CopiedTree {
     }
 }
 
+/// A stage of each file of a `tests/suite.rs`, so that a fault ends at a small one; any other stage is as it is.
+fn by_file(stage: Stage) -> Vec<Stage> {
+    if !stage.name.ends_with(&format!("/{SUITE}")) {
+        return vec![stage];
+    }
+    let package = stage.package.clone().unwrap_or_default();
+    let of_file =
+        |file: String| Stage { name: format!("{package}/{file}"), words: vec![format!("{file}::")], ..stage.clone() };
+    project::suite(&stage.folder).into_iter().map(of_file).collect()
+}
+
 /// The package of a folder below `crates/`.
 fn cargo_name(folder: &str) -> String {
     if folder == "uraid" { folder.to_string() } else { format!("uraid-{folder}") }
@@ -274,7 +288,7 @@ fn failure_line(output: &[u8], signal: Option<String>) -> String {
 
 /// For each crate, the packages whose tests run its code: those that depend on it, directly or through others.
 pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
-    let packages = crate::project::packages(root);
+    let packages = project::packages(root);
     let imports = |folder: &Path| {
         let manifest = std::fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap_or_default();
         floors::imports(&manifest)
@@ -344,6 +358,22 @@ mod tests {
         assert_eq!(tree.stage_of(&library).expect("unit tests").name, "engine/lib");
         let program = line.replace("\"1\",\"test\":true", "\"1\",\"test\":false");
         assert!(tree.stage_of(&program).is_none());
+    }
+
+    #[test]
+    fn a_suite_is_a_stage_of_each_of_its_files() {
+        let stage = |name: &str| Stage {
+            name: name.to_string(),
+            package: Some("export-nbd".to_string()),
+            executable: PathBuf::from("/t/x"),
+            words: Vec::new(),
+            folder: project::root().join("crates/export-nbd"),
+        };
+        let files = by_file(stage("export-nbd/suite"));
+        let session = files.iter().find(|stage| stage.name == "export-nbd/session").expect("tests/session.rs");
+        assert_eq!(session.words, ["session::"]);
+        assert!(files.iter().all(|stage| stage.name != "export-nbd/common"), "it has no tests");
+        assert_eq!(by_file(stage("export-nbd/no_allocation"))[0].words, Vec::<String>::new());
     }
 
     #[test]

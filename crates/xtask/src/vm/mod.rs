@@ -116,6 +116,17 @@ fn checked(title: &str, found: Lab<String>, wanted: &str) -> Tally {
     Tally::one(holds)
 }
 
+/// Fetches the guest's kernels ahead of the first machine. Whether they are there.
+pub(crate) fn fetch_kernels() -> bool {
+    [Release::Trixie, Release::Bookworm].into_iter().all(|release| match kernel::kernel(release) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("vm: {error}");
+            false
+        }
+    })
+}
+
 /// `vm matrix`, as a stage of a check run.
 pub(crate) fn matrix() -> Tally {
     let mut sum = tally_of(matrix::run());

@@ -1,0 +1,55 @@
+//! An array's calls for checks and repairs, and for what every pass is told.
+//! Owns: these calls of [`Array`]. Not here: what they do (`passes::asked`).
+
+use super::Array;
+use crate::World;
+use crate::findings::Checked;
+use crate::pass_control::SpeedLimits;
+use crate::passes::CheckError;
+use crate::progress::PassKind;
+
+impl<W: World> Array<W> {
+    /// Begins a check: compares all copies, or parity with data, beside requests, and changes nothing but sectors that a
+    /// member could not read and the others give. [`Array::wait`] waits for it, [`Array::checked`] has its result.
+    /// Shard 0 only.
+    pub fn begin_check(&self) -> Result<(), CheckError> {
+        self.lifecycle().passes.ask(PassKind::Check)
+    }
+
+    /// Begins a repair: a check that writes what disagrees: what is known to be wrong, or else all but the canonical copy,
+    /// or parity. Shard 0 only.
+    pub fn begin_repair(&self) -> Result<(), CheckError> {
+        self.lifecycle().passes.ask(PassKind::Repair)
+    }
+
+    /// Ends a check or repair where it is, and returns whether there was one (md: `idle`). Passes that the array needs go
+    /// on. Shard 0 only.
+    pub async fn end_check(&self) -> bool {
+        self.lifecycle().passes.end_asked().await
+    }
+
+    /// Keeps every pass where it is and lets none begin (md: `frozen`), or lets them go on. Shard 0 only.
+    pub async fn pause_passes(&self, is_paused: bool) {
+        self.lifecycle().passes.pause(is_paused).await;
+    }
+
+    /// Whether passes are paused. Shard 0 only.
+    pub fn are_passes_paused(&self) -> bool {
+        self.lifecycle().passes.steering().is_paused
+    }
+
+    /// Sets the speed of every pass, from the next window on. Shard 0 only.
+    pub async fn set_speed(&self, limits: SpeedLimits) {
+        self.lifecycle().passes.set_limits(limits).await;
+    }
+
+    /// The limits of the speed of passes. Shard 0 only.
+    pub fn speed(&self) -> SpeedLimits {
+        self.lifecycle().passes.steering().limits
+    }
+
+    /// The result of the last check or repair; `None` if none has ended, or the next one has begun. Shard 0 only.
+    pub fn checked(&self) -> Option<Checked> {
+        self.lifecycle().passes.checked()
+    }
+}

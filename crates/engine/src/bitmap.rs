@@ -1,0 +1,475 @@
+//! The owner of the write-intent bitmap: sets bits before data, and clears them when nothing needs them.
+//! Owns: [`Bitmap`], every write of a bitmap, and their order. Not here: what a shard knows of the bits (`intent`),
+//! which bitmaps are believed at a start (`assemble::bitmap`), bytes (`uraid_format::bitmap`).
+//! Invariant: a bit is durable on every member with a slot before data of its chunk is written to any. It is cleared
+//! only when each member of the array holds all that was written there, durably. A member's bitmap has at least the
+//! events of its superblock.
+//!
+//! ```text
+//!   set      a write asks -> page (FUA) to every member -> the write goes on
+//!   clear    publish "forget all bits" -> drain -> a period in which a write that needs a bit asks for it again
+//!              -> flush the members -> header with events_cleared -> pages without the bits that were not asked for
+//!   stop     drain, flush, clean superblocks -> header with events_cleared -> pages without any bit
+//!   round    bitmap headers with the new events -> superblocks (`record`)
+//! ```
+//!
+//! All writes that wait share a round of pages. No bit is cleared while a slot lacks a member, or a resync or a recovery
+//! is not at its end: then the bits say what a member that returns has missed.
+
+use crate::World;
+use crate::assemble::BitmapPlan;
+use crate::failing::Judge;
+use crate::flush::Flusher;
+use crate::mark::{self, Mark};
+use crate::master::Change;
+use crate::sabotage::{self, Sabotage};
+use crate::steward::Steward;
+use crate::view::Gate;
+use crate::{Pool, buffers};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Notify, Permit, Semaphore, join_all, race};
+use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sector, Sectors};
+use uraid_format::bitmap::{BITMAP_PAGE, BitmapImage};
+
+/// Pages of one round that are written at the same time.
+const PAGES_AT_ONCE: usize = 4;
+
+/// The longest period between two rounds that clear bits, whatever a header says.
+const CLEAR_AFTER_MAX: u32 = 3600;
+
+/// A page as it is written.
+struct PageWrite {
+    page: usize,
+    /// All of the page.
+    bytes: Vec<u8>,
+}
+
+/// A member that could not take a part of the bitmap.
+pub(crate) type FailedMember = (usize, IoError);
+
+struct State {
+    /// What the members are to hold.
+    image: BitmapImage,
+    /// Bits that are set durably on every member with a slot, and are not being cleared.
+    durable: BitmapImage,
+    /// Bits that a write has asked for since the shards forgot theirs.
+    asked: BitmapImage,
+    /// Pages with bits that the members do not hold yet.
+    due: BTreeSet<usize>,
+    /// Members that hold the bitmap, by their index.
+    holders: Vec<usize>,
+}
+
+/// The bitmap of an array; on shard 0 only.
+pub(crate) struct Bitmap<W: World> {
+    steward: Rc<Steward<W>>,
+    judge: Rc<Judge<W>>,
+    flusher: Rc<Flusher<W>>,
+    /// One round of pages at a time.
+    turn: Rc<Semaphore>,
+    state: RefCell<State>,
+    /// Members that do not hold it at the start.
+    behind: Vec<usize>,
+    clear_after: Duration,
+    /// Every request that knew a bit which was not asked for since has left.
+    has_forgotten: Cell<bool>,
+    is_clearing: Cell<bool>,
+    cleared: Notify,
+}
+
+/// What `detail` shows of a bitmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BitmapStatus {
+    /// What a bit stands for.
+    pub chunk: Sectors,
+    /// Chunks in all.
+    pub chunks: u64,
+    /// Bits that are set.
+    pub dirty: u64,
+    /// Groups of 2048 bits of which some are set.
+    pub groups_dirty: u64,
+}
+
+impl<W: World> Bitmap<W> {
+    pub(crate) fn new(
+        steward: &Rc<Steward<W>>,
+        judge: &Rc<Judge<W>>,
+        flusher: &Rc<Flusher<W>>,
+        plan: &BitmapPlan,
+    ) -> Rc<Bitmap<W>> {
+        let image = plan.image.clone();
+        let has_slot = |member: &usize| steward.master().members()[*member].slot().is_some();
+        let holders = (0..steward.master().members().len()).filter(has_slot).collect();
+        let seconds = u64::from(image.header().daemon_sleep_seconds.min(CLEAR_AFTER_MAX));
+        let state =
+            State { durable: image.clone(), asked: image.clone().cleared(), due: BTreeSet::new(), holders, image };
+        Rc::new(Bitmap {
+            steward: steward.clone(),
+            judge: judge.clone(),
+            flusher: flusher.clone(),
+            turn: Semaphore::new(1),
+            state: RefCell::new(state),
+            behind: plan.behind.clone(),
+            clear_after: steward.shared.config.clear_bits_after.unwrap_or(Duration::from_secs(seconds)),
+            // No request has come yet.
+            has_forgotten: Cell::new(true),
+            is_clearing: Cell::new(false),
+            cleared: Notify::new(),
+        })
+    }
+
+    pub(crate) fn status(&self) -> BitmapStatus {
+        let state = self.state.borrow();
+        let header = state.image.header();
+        let mut groups_dirty = 0;
+        let mut from = 0;
+        while let Some(chunk) = state.image.next_set(from) {
+            groups_dirty += 1;
+            from = (chunk / 2048 + 1) * 2048;
+        }
+        BitmapStatus { chunk: header.chunk(), chunks: header.chunks(), dirty: state.image.count(), groups_dirty }
+    }
+
+    /// Brings the bitmaps of all members up, before the first superblock is written: a superblock never has more events
+    /// than its bitmap. Returns the members that failed. The caller judges them.
+    pub(crate) async fn bring_up(&self) -> Vec<FailedMember> {
+        if !self.behind.is_empty() {
+            mark::hit(Mark::BitmapBroughtUp);
+        }
+        let _one = self.turn.acquire(1).await;
+        failures(join_all(self.behind.iter().map(async |member| (*member, self.write_whole(*member).await))).await)
+    }
+
+    /// Gives a member that is to take a slot the whole bitmap. From then on it gets every bit.
+    pub(crate) async fn give_to(&self, member: usize) -> Result<(), IoError> {
+        let _one = self.turn.acquire(1).await;
+        if self.state.borrow().holders.contains(&member) {
+            return Ok(());
+        }
+        match self.write_whole(member).await {
+            Ok(()) => {
+                self.state.borrow_mut().holders.push(member);
+                Ok(())
+            }
+            Err(error) => {
+                self.judge.judge_members(&[(member, error)]).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes these bits durable. It waits for no drain, so a request inside an epoch may wait for it.
+    pub(crate) async fn need(&self, chunks: Range<u64>) -> Result<(), IoError> {
+        if !self.ask(chunks.clone()) {
+            return Ok(());
+        }
+        let _one = self.turn.acquire(1).await;
+        if self.state.borrow().durable.first_clear_in(chunks.clone()).is_none() {
+            mark::hit(Mark::BitShared);
+            return Ok(());
+        }
+        self.write_due().await?;
+        assert!(self.state.borrow().durable.first_clear_in(chunks).is_none(), "a bit that was asked for is durable");
+        Ok(())
+    }
+
+    /// Notes that these bits are needed. Returns whether some are not durable yet.
+    fn ask(&self, chunks: Range<u64>) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        assert!(chunks.end <= state.image.header().chunks(), "a write is inside the array");
+        chunks.clone().for_each(|chunk| state.asked.set(chunk));
+        let mut is_due = false;
+        let mut from = chunks.start;
+        while let Some(chunk) = state.durable.first_clear_in(from..chunks.end) {
+            state.image.set(chunk);
+            state.due.insert(state.image.page_of(chunk));
+            is_due = true;
+            from = chunk + 1;
+        }
+        is_due
+    }
+
+    /// Writes the bitmap's header with these events to these members, before their superblocks get them. Returns the
+    /// members that failed. The caller judges them.
+    pub(crate) async fn show_events(&self, events: u64, members: &[usize]) -> Vec<FailedMember> {
+        let _one = self.turn.acquire(1).await;
+        self.state.borrow_mut().image.change_header(|header| header.events = events);
+        let holders: Vec<usize> = members.iter().copied().filter(|member| self.is_holder(*member)).collect();
+        let first = self.snapshot(0);
+        failures(join_all(holders.iter().map(async |member| (*member, self.write_page(*member, &first).await))).await)
+    }
+
+    /// The members that hold the bitmap and have not failed.
+    fn holders(&self) -> Vec<usize> {
+        let is_trusted = |member: &usize| self.steward.master().members()[*member].is_trusted();
+        self.state.borrow().holders.iter().copied().filter(is_trusted).collect()
+    }
+
+    fn is_holder(&self, member: usize) -> bool {
+        self.state.borrow().holders.contains(&member)
+    }
+
+    fn snapshot(&self, page: usize) -> PageWrite {
+        PageWrite { page, bytes: self.state.borrow().image.page_bytes(page).to_vec() }
+    }
+
+    /// Writes the pages that are due to all members that hold the bitmap. The caller has the turn.
+    async fn write_due(&self) -> Result<(), IoError> {
+        loop {
+            let some: Vec<usize> = self.state.borrow().due.iter().copied().take(PAGES_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let pages: Vec<PageWrite> = some.iter().map(|page| self.snapshot(*page)).collect();
+            {
+                let state = &mut *self.state.borrow_mut();
+                for PageWrite { page, bytes } in &pages {
+                    state.due.remove(page);
+                    // A bit that is being cleared is not durable from here on.
+                    state.durable.restrict_page(*page, bytes);
+                }
+            }
+            let outcome = self.write_pages(&pages).await;
+            let state = &mut *self.state.borrow_mut();
+            if let Err(error) = outcome {
+                state.due.extend(&some);
+                return Err(error);
+            }
+            pages.iter().for_each(|write| state.durable.set_page(write.page, &write.bytes));
+        }
+    }
+
+    /// Writes pages to all members that hold the bitmap, at once. Members that fail are judged.
+    async fn write_pages(&self, pages: &[PageWrite]) -> Result<(), IoError> {
+        if let Some(error) = self.steward.master().frozen_error() {
+            return Err(error);
+        }
+        let holders = self.holders();
+        assert!(!holders.is_empty(), "an array that is not frozen has members");
+        let writes = holders.iter().flat_map(|member| pages.iter().map(|write| (*member, write)));
+        let is_late = sabotage::is(Sabotage::BitAfterData);
+        let writes = writes.filter(|_| !is_late);
+        let outcomes = join_all(writes.map(async |(member, write)| (member, self.write_page(member, write).await)));
+        let failed = failures(outcomes.await);
+        self.settle(&failed).await
+    }
+
+    /// Judges members that could not take a part of the bitmap. The others have taken it.
+    async fn settle(&self, failed: &[FailedMember]) -> Result<(), IoError> {
+        if failed.is_empty() {
+            return Ok(());
+        }
+        mark::hit(Mark::BitmapWriteFailed);
+        self.judge.judge_members(failed).await;
+        let master = self.steward.master();
+        if let Some(error) = master.frozen_error() {
+            return Err(error);
+        }
+        let is_out = |(member, _): &FailedMember| !master.members()[*member].is_trusted();
+        assert!(failed.iter().all(is_out), "a member that lacks a bit is in use");
+        Ok(())
+    }
+
+    async fn write_page(&self, member: usize, write: &PageWrite) -> Result<(), IoError> {
+        let block = self.block_of(member);
+        let length = self.state.borrow().image.page(write.page, block).len();
+        self.write_bytes(member, Sectors(write.page as u64 * BITMAP_PAGE.0), &write.bytes[..length]).await
+    }
+
+    /// Writes the whole bitmap to one member, its header last: until then what the member has is not believed.
+    async fn write_whole(&self, member: usize) -> Result<(), IoError> {
+        let pages = self.state.borrow().image.pages();
+        for page in 1..pages {
+            self.write_page(member, &self.snapshot(page)).await?;
+        }
+        let (block, first) = (self.block_of(member), self.snapshot(0));
+        let length = self.state.borrow().image.page(0, block).len();
+        let head = block.len_bytes().min(length);
+        if head < length {
+            self.write_bytes(member, block, &first.bytes[head..length]).await?;
+        }
+        self.write_bytes(member, Sectors::ZERO, &first.bytes[..head]).await
+    }
+
+    fn block_of(&self, member: usize) -> Sectors {
+        let block = self.steward.shared.members.get(member).geometry().logical_block;
+        Sectors(block.0.clamp(1, BITMAP_PAGE.0))
+    }
+
+    /// `at`: from the start of the bitmap.
+    async fn write_bytes(&self, member: usize, at: Sectors, bytes: &[u8]) -> Result<(), IoError> {
+        let shared = &self.steward.shared;
+        assert!(!shared.config.read_only, "nothing is written to a member of a read-only array");
+        let start = self.steward.master().bitmap_start(member);
+        let length = Sectors((bytes.len() / SECTOR_BYTES) as u64);
+        let mut pieces = buffers::take(&shared.world, Pool::Metadata, length).await;
+        pieces.copy_from(bytes);
+        let at: Sector = start + at;
+        shared.members.get(member).write(at, pieces.freeze(), Fua::Yes).await
+    }
+
+    /// Clears bits now and then until the array stops.
+    pub(crate) async fn clear_now_and_then(self: Rc<Self>) {
+        let shared = &self.steward.shared;
+        loop {
+            race(shared.world.sleep(self.clear_after), shared.stopped()).await;
+            if self.steward.is_stopping.get() {
+                return;
+            }
+            self.is_clearing.set(true);
+            self.clear_some().await;
+            if !self.steward.master().is_recorded() && self.may_write() {
+                // No write may be there that waits until a member's failure is recorded.
+                let _ = shared.report(&[]).await;
+            }
+            self.is_clearing.set(false);
+            self.cleared.notify_all();
+        }
+    }
+
+    /// Waits until no bits are being cleared. None will be after a stop has begun.
+    pub(crate) async fn clearing_over(&self) {
+        assert!(self.steward.is_stopping.get(), "a stop waits for it");
+        self.cleared.wait_for(|| (!self.is_clearing.get()).then_some(())).await;
+    }
+
+    fn may_write(&self) -> bool {
+        self.steward.master().gate() == Gate::Open && !self.steward.is_stopping.get()
+    }
+
+    fn may_clear(&self) -> bool {
+        self.may_write() && self.steward.master().is_whole()
+    }
+
+    /// Whether there is a bit that no write can need any more.
+    fn has_unneeded(&self) -> bool {
+        let state = self.state.borrow();
+        state.image.next_set_besides(0, &state.asked).is_some()
+    }
+
+    async fn clear_some(&self) {
+        if !self.may_clear() {
+            return;
+        }
+        if self.has_forgotten.get() && self.has_unneeded() {
+            // Every write that relied on one of these bits has left: the flush makes it durable on all members.
+            let is_flushed = sabotage::is(Sabotage::ClearUnflushed) || self.flusher.flush_round().await.is_ok();
+            if is_flushed && self.may_clear() {
+                self.clear().await;
+            }
+        }
+        if self.may_clear() && self.state.borrow().image.next_set(0).is_some() {
+            self.forget().await;
+        }
+    }
+
+    /// Lets every shard forget its bits, and waits until no request is left that relies on one that it knew before.
+    async fn forget(&self) {
+        self.has_forgotten.set(false);
+        self.state.borrow_mut().asked.clear_all();
+        // There is no await in between: what is asked for from here on is asked by requests that have not left.
+        let epoch = self.steward.publish(Change::ForgetBits).await;
+        if !sabotage::is(Sabotage::ClearUndrained) {
+            self.steward.drain(epoch).await;
+        }
+        self.has_forgotten.set(true);
+    }
+
+    /// Clears the bits that no write can need, once no other round is under way.
+    async fn clear(&self) {
+        let _one = self.turn.acquire(1).await;
+        let events_cleared = self.steward.master().events_shown();
+        let is_new = {
+            let state = &mut *self.state.borrow_mut();
+            let is_new = state.image.header().events_cleared < events_cleared;
+            if is_new {
+                state.image.change_header(|header| header.events_cleared = events_cleared);
+                state.due.insert(0);
+            }
+            is_new
+        };
+        // A member that is older has missed more than the bits record: first this, then what they record no more.
+        if is_new && self.write_due().await.is_err() {
+            return;
+        }
+        if !self.has_unneeded() || !self.steward.master().is_whole() {
+            return;
+        }
+        mark::hit(Mark::BitsCleared);
+        {
+            let state = &mut *self.state.borrow_mut();
+            let mut from = 0;
+            while let Some(chunk) = state.image.next_set_besides(from, &state.asked) {
+                from = chunk + 1;
+                state.image.clear(chunk);
+                // A write that asks from here on waits until the bit is set again.
+                state.durable.clear(chunk);
+                state.due.insert(state.image.page_of(chunk));
+            }
+        }
+        let _ = self.write_due().await;
+    }
+
+    /// Clears all bits of an array that was marked clean at its stop. No request is inside, and none will come. A member
+    /// that cannot take it keeps its bits, which are not needed: it is not failed for that.
+    pub(crate) async fn clear_at_stop(&self) {
+        let _one = self.turn.acquire(1).await;
+        let events_cleared = {
+            let master = self.steward.master();
+            assert_ne!(master.gate(), Gate::Open, "no write may come any more");
+            // A start that was stopped has not brought the bitmaps and superblocks up.
+            if !master.has_opened()
+                || !master.is_whole()
+                || master.is_dirty()
+                || self.state.borrow().image.next_set(0).is_none()
+            {
+                return;
+            }
+            master.events_shown()
+        };
+        self.state.borrow_mut().image.change_header(|header| {
+            header.events_cleared = header.events_cleared.max(events_cleared);
+        });
+        let first = self.snapshot(0);
+        let pages = {
+            let state = &mut *self.state.borrow_mut();
+            state.image.clear_all();
+            state.durable.clear_all();
+            state.due.clear();
+            state.image.pages()
+        };
+        let clear = async |member: usize| {
+            for page in 0..pages {
+                self.write_page(member, &self.snapshot(page)).await?;
+            }
+            Ok(())
+        };
+        // `events_cleared` first, on every member, as in `clear`. One that cannot take it keeps its bits.
+        let show = async |member: usize| (member, self.write_page(member, &first).await);
+        let shown = join_all(self.holders().into_iter().map(show)).await;
+        let have_shown = shown.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(member, _)| *member);
+        let outcomes: Vec<Result<(), IoError>> = join_all(have_shown.map(clear)).await;
+        if outcomes.len() < shown.len() || outcomes.iter().any(Result::is_err) {
+            mark::hit(Mark::BitmapWriteFailed);
+        }
+    }
+
+    /// Waits until no round of pages is under way. None begins until the permit is dropped.
+    pub(crate) async fn turn(&self) -> Permit {
+        self.turn.acquire(1).await
+    }
+}
+
+fn failures(outcomes: Vec<(usize, Result<(), IoError>)>) -> Vec<FailedMember> {
+    let mut failed: Vec<FailedMember> = Vec::new();
+    for (member, error) in outcomes.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))) {
+        if failed.iter().all(|(other, _)| *other != member) {
+            failed.push((member, error));
+        }
+    }
+    failed
+}

@@ -1,0 +1,114 @@
+//! What a check or repair has found.
+//! Owns: [`Mismatch`], [`Findings`] (bounded), [`Checked`], the result of a pass. Not here: comparing (`resync`).
+//! Invariant: the list keeps the lowest addresses and is bounded; the counts in `Progress` are of everything.
+
+use crate::progress::{PassKind, Progress};
+use uraid_block::{ArraySector, MemberSector, Sectors, SlotSet};
+
+/// So many mismatches are listed. Further ones are counted only.
+pub(crate) const MISMATCHES_MAX: usize = 1000;
+
+/// Sectors whose copies, or whose parity and data, disagree in the same way, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mismatch {
+    /// The first sector of the array that may be wrong.
+    pub sector: ArraySector,
+    /// How many sectors of the array it concerns from there: where the wrong block of a row is unknown, or it is parity,
+    /// all data of the row's chunks.
+    pub length: Sectors,
+    /// The first sector on the members in `slots`, in sectors of their data. On raid10, on the first of them.
+    pub at: MemberSector,
+    /// How many sectors of each member disagree.
+    pub count: Sectors,
+    /// The members that disagree with the rest: P and Q as far as they differ, or the block that is known to be wrong;
+    /// the copies that differ from the one that counts.
+    pub slots: SlotSet,
+    /// Whether these are known to be wrong: most others speak against them. Else any member may be.
+    pub is_known: bool,
+    /// Whether the repair has written them.
+    pub is_corrected: bool,
+}
+
+impl Mismatch {
+    fn address(&self) -> (ArraySector, MemberSector) {
+        (self.sector, self.at)
+    }
+}
+
+/// A bounded list of mismatches.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// By address: windows do not end in their order.
+    list: Vec<Mismatch>,
+}
+
+impl Findings {
+    pub(crate) fn add(&mut self, found: Mismatch) {
+        let place = self.list.partition_point(|other| other.address() <= found.address());
+        if place < MISMATCHES_MAX {
+            self.list.truncate(MISMATCHES_MAX - 1);
+            self.list.insert(place, found);
+        }
+    }
+
+    /// What was found. Nothing is left.
+    pub(crate) fn take(&mut self) -> Vec<Mismatch> {
+        std::mem::take(&mut self.list)
+    }
+
+    /// The lists of all shards as one, by address.
+    pub(crate) fn merge(lists: impl Iterator<Item = Vec<Mismatch>>) -> Vec<Mismatch> {
+        let mut all: Vec<Mismatch> = lists.flatten().collect();
+        all.sort_by_key(Mismatch::address);
+        all.truncate(MISMATCHES_MAX);
+        all
+    }
+}
+
+/// How a check or repair ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CheckEnd {
+    /// It has passed over everything.
+    Complete,
+    /// By command.
+    Ended,
+    /// A resync or recovery became due.
+    Superseded,
+    /// The array stopped or froze.
+    Stopped,
+}
+
+/// The result of a check or repair.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// Which of the two.
+    pub kind: PassKind,
+    /// How it ended.
+    pub end: CheckEnd,
+    /// How far it came, and what it counted.
+    pub progress: Progress,
+    /// The first mismatches, by address; at most 1,000.
+    pub mismatches: Vec<Mismatch>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_addresses_are_kept_in_whatever_order_they_come() {
+        let found = |sector| Mismatch {
+            sector: ArraySector(sector),
+            length: Sectors(1),
+            at: MemberSector(sector),
+            count: Sectors(1),
+            slots: SlotSet::EMPTY,
+            is_known: false,
+            is_corrected: false,
+        };
+        let (mut findings, many) = (Findings::default(), MISMATCHES_MAX as u64 + 100);
+        (0..many).rev().for_each(|sector| findings.add(found(sector)));
+        let kept: Vec<u64> = findings.take().iter().map(|mismatch| mismatch.sector.0).collect();
+        assert!(kept.into_iter().eq(0..MISMATCHES_MAX as u64), "the last ones are left out");
+    }
+}

@@ -1,0 +1,216 @@
+//! Members that join and leave an array which runs.
+//! Owns: [`Membership`], [`AddError`], [`RemoveError`], the order of the steps. Not here: the devices on each shard
+//! (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks (`record`).
+//! Invariant: a member that joins takes a slot only when every superblock lists it as a spare. A member that leaves has
+//! no slot, no request in flight, and no superblock that lists it, before its device is let go.
+//!
+//! ```text
+//!   step                                       a crash after it: the next start has
+//!   a place is reserved, no device yet         the array as it was
+//!   the caller installs it on every shard      the same
+//!   superblocks list it as a spare             the spare, if it is given
+//!   the state says so: it may take a slot      the same; see `passes`
+//!
+//!   a failure is recorded, or it is a spare    the array as it is
+//!   drain: no request knows the member         the same
+//!   superblocks list it as removed             the array without it
+//!   the caller lets it go on every shard       the same
+//! ```
+
+use crate::World;
+use crate::master::{Change, MemberState, Membership as Step};
+use crate::places::MEMBERS_MAX;
+use crate::record::Recorder;
+use crate::sabotage::{self, Sabotage};
+use crate::steward::Steward;
+use crate::view::Gate;
+use std::rc::Rc;
+use uraid_block::local::Semaphore;
+use uraid_block::{ErrorKind, IoError};
+use uraid_format::{ROLES_MAX, Superblock};
+use uraid_layout::Level;
+
+/// Why no member joins an array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddError {
+    /// The level cannot use spares.
+    #[error("{} has no redundancy: no member can be recovered, so none can be added", level.name())]
+    NoRedundancy {
+        /// The level.
+        level: Level,
+    },
+    /// The array is read-only.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// The array is starting or has stopped.
+    #[error("the array is being started or stopped; try again when it is open")]
+    NotOpen,
+    /// The array is frozen.
+    #[error("the array is frozen and takes no members: see to what it froze over, stop it and start it again")]
+    Frozen(#[source] IoError),
+    /// The superblocks have no number left for another device.
+    #[error("all {maximum} numbers of members are in use or were since the start; stop the array and start it again")]
+    Full {
+        /// How many there are.
+        maximum: usize,
+    },
+    /// Its own superblock could not be written.
+    #[error("its superblock cannot be written")]
+    Superblock(#[source] IoError),
+}
+
+/// Why a member does not leave an array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// It works in a slot.
+    #[error("works in the array: `uraid fail` comes first")]
+    InUse,
+    /// It was removed before, or another command removes it now.
+    #[error("is no member any more")]
+    Gone,
+    /// The superblocks of the others do not say yet that it failed.
+    #[error(
+        "has failed, and the superblocks of the others do not say so yet: the array is frozen or writes them just now"
+    )]
+    Unrecorded,
+    /// The array is read-only.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// The array is starting or has stopped.
+    #[error("the array is being started or stopped; try again when it is open")]
+    NotOpen,
+    /// The removal could not be recorded.
+    #[error("the array is frozen, so its superblocks cannot say that a member was removed; stop it and start it again")]
+    Frozen(#[source] IoError),
+}
+
+/// What the superblock of a device that joins is made from.
+#[derive(Clone, Debug)]
+pub struct Vacancy {
+    /// The superblock of a member, for what all members share.
+    pub template: Superblock,
+    /// The number of the device: its entry in the role table.
+    pub number: u32,
+}
+
+/// Carries out what adds and removes members; on shard 0 only.
+pub(crate) struct Membership<W: World> {
+    steward: Rc<Steward<W>>,
+    recorder: Rc<Recorder<W>>,
+    /// One removal at a time.
+    turn: Rc<Semaphore>,
+}
+
+impl<W: World> Membership<W> {
+    pub(crate) fn new(steward: &Rc<Steward<W>>, recorder: &Rc<Recorder<W>>) -> Membership<W> {
+        Membership { steward: steward.clone(), recorder: recorder.clone(), turn: Semaphore::new(1) }
+    }
+
+    /// Whether a member could join now, and with which number.
+    pub(crate) fn vacancy(&self) -> Result<Vacancy, AddError> {
+        let shared = &self.steward.shared;
+        if !shared.is_redundant() {
+            return Err(AddError::NoRedundancy { level: shared.layout.level() });
+        }
+        let master = self.steward.master();
+        match master.gate() {
+            Gate::ReadOnly => return Err(AddError::ReadOnly),
+            Gate::Closed | Gate::Stopped => return Err(AddError::NotOpen),
+            Gate::Frozen(_) | Gate::Open => {}
+        }
+        if let Some(error) = master.frozen_error() {
+            return Err(AddError::Frozen(error));
+        }
+        if self.steward.is_stopping.get() {
+            return Err(AddError::NotOpen);
+        }
+        let has_place = master.members().len() < MEMBERS_MAX;
+        let number = master.free_number().filter(|_| has_place).ok_or(AddError::Full { maximum: ROLES_MAX })?;
+        Ok(Vacancy { template: master.template().clone(), number })
+    }
+
+    /// Reserves the next index for a device with this superblock, which is made from the last vacancy. The member takes
+    /// part in nothing until [`Membership::add`].
+    pub(crate) fn reserve(&self, superblock: Superblock) -> Result<usize, AddError> {
+        let vacancy = self.vacancy()?;
+        assert_eq!(vacancy.number, superblock.dev_number, "one device joins at a time");
+        let index = self.steward.master().members().len();
+        self.steward.apply(Change::Membership(Step::Reserve(Box::new(superblock))));
+        Ok(index)
+    }
+
+    /// Makes the member a spare. Returns when every superblock lists it. Every shard must have its device.
+    pub(crate) async fn add(&self, member: usize) -> Result<(), AddError> {
+        let steward = &self.steward;
+        {
+            let _one = steward.transition.acquire(1).await;
+            self.vacancy()?;
+            assert_eq!(steward.shared.members.len(), member + 1, "it is installed");
+            steward.apply(Change::Membership(Step::AddSpare(member)));
+        }
+        let version = steward.master().version();
+        let recorded = match sabotage::is(Sabotage::JoinUnrecorded) {
+            true => Ok(()),
+            false => self.recorder.record_up_to(version).await,
+        };
+        let _one = steward.transition.acquire(1).await;
+        let state = steward.master().members()[member];
+        let error = match (state, recorded) {
+            (MemberState::Spare, Ok(())) => {
+                steward.apply(Change::Membership(Step::Joined(member)));
+                if steward.master().gate() == Gate::Open {
+                    // This wakes the task that gives slots to spares.
+                    steward.publish(Change::Nothing).await;
+                }
+                return Ok(());
+            }
+            (MemberState::Faulty { error, .. }, _) => AddError::Superblock(error),
+            (_, Err(error)) if error.kind == ErrorKind::Stopping => AddError::NotOpen,
+            (_, Err(error)) => AddError::Frozen(error),
+            (_, Ok(())) => unreachable!("a member that joins is given no slot, and removed by no other command"),
+        };
+        steward.apply(Change::Membership(Step::Remove(member)));
+        Err(error)
+    }
+
+    /// Takes a member out of the array: a spare, or one that has failed. Returns when no request and no superblock knows
+    /// it. The caller then lets its device go on every shard.
+    pub(crate) async fn remove(&self, member: usize) -> Result<(), RemoveError> {
+        let steward = &self.steward;
+        let _turn = self.turn.acquire(1).await;
+        self.check_remove(member)?;
+        let epoch = {
+            let _one = steward.transition.acquire(1).await;
+            steward.publish(Change::Nothing).await
+        };
+        // Requests that were planned with the member look it up until they are answered.
+        steward.drain(epoch).await;
+        {
+            let _one = steward.transition.acquire(1).await;
+            // A spare may have taken a slot, or a stop or a freeze may have begun meanwhile.
+            self.check_remove(member)?;
+            steward.publish(Change::Membership(Step::Remove(member))).await;
+        }
+        let version = steward.master().version();
+        self.recorder.record_up_to(version).await.map_err(RemoveError::Frozen)
+    }
+
+    fn check_remove(&self, member: usize) -> Result<(), RemoveError> {
+        let master = self.steward.master();
+        match master.gate() {
+            Gate::ReadOnly => return Err(RemoveError::ReadOnly),
+            Gate::Closed | Gate::Stopped => return Err(RemoveError::NotOpen),
+            Gate::Open | Gate::Frozen(_) => {}
+        }
+        match master.members()[member] {
+            MemberState::Active(_) | MemberState::Recovering { .. } => return Err(RemoveError::InUse),
+            MemberState::Removed => return Err(RemoveError::Gone),
+            MemberState::Faulty { .. } if !master.is_recorded() => return Err(RemoveError::Unrecorded),
+            MemberState::Faulty { .. } | MemberState::Spare => {}
+        }
+        if self.steward.is_stopping.get() {
+            return Err(RemoveError::NotOpen);
+        }
+        master.frozen_error().map_or(Ok(()), |error| Err(RemoveError::Frozen(error)))
+    }
+}

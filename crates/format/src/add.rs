@@ -1,0 +1,141 @@
+//! The superblock of a device that joins an array which exists.
+//! Owns: its place and size, what it takes over from the others, the length of the role table. Not here: which devices
+//! may join (`uraid`), the role (`engine`), its number, ids.
+//! Invariant: the array's data fits behind the data offset of the others, and overlaps no metadata.
+//! Spec: docs/md/formats.md#what-mdadm-creates. As mdadm does, data begins where it begins on the others.
+
+use crate::create::{self, Geometry};
+use crate::superblock::HEADER_BYTES;
+use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, Superblock};
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+
+/// Entries of the longest role table.
+pub const ROLES_MAX: usize = (SUPERBLOCK_BYTES - HEADER_BYTES) / 2;
+
+/// The device that joins.
+#[derive(Clone, Copy, Debug)]
+pub struct Joining {
+    /// Its size.
+    pub size: Sectors,
+    /// A new id for it.
+    pub uuid: [u8; 16],
+    /// Its permanent number: its index in the role table.
+    pub number: u32,
+}
+
+/// The device has too little room for the array's data. The text follows its name and a colon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("has {}, at least {} are needed", found.size(), minimum.size())]
+pub struct TooSmall {
+    /// Its size.
+    pub found: Sectors,
+    /// The least size.
+    pub minimum: Sectors,
+}
+
+/// The superblock of the device: a spare. What all members share is that of `template`, a member's.
+pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock, TooSmall> {
+    let version = template.version;
+    let data_offset = Sectors(template.data_offset.0);
+    let list = if template.bad_blocks.size == 0 { BadBlocks::default() } else { template.bad_blocks };
+    let has_bitmap = template.features.contains(Features::BITMAP_OFFSET);
+    let bitmap = if has_bitmap { u64::from(template.bitmap_offset.min(0).unsigned_abs()) } else { 0 };
+    let fits = |size: Sectors| {
+        let Some(at) = version.location(size) else { return false };
+        let data_end = data_offset + template.size;
+        // Of 1.0 superblocks, which follow the data, the list and the bitmap are in between.
+        let is_behind = at.0 >= data_offset.0;
+        if is_behind { data_end.0 + bitmap.max(u64::from(list.size)) <= at.0 } else { data_end <= size }
+    };
+    if !fits(joining.size) {
+        let data_end = data_offset + template.size;
+        let minimum = (data_end.0..).map(Sectors).find(|size| fits(*size)).expect("a device can be large enough");
+        return Err(TooSmall { found: joining.size, minimum });
+    }
+    let geometry = Geometry { data_offset, size: template.size, bad_blocks_offset: None, max_dev: 0 };
+    let data_size = create::data_size(version, joining.size, &geometry, None);
+    let own = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::BAD_BLOCKS);
+    Ok(Superblock {
+        features: template.features.without(own.with(Features::REPLACEMENT)),
+        data_size: data_size.expect("the data fits").max(template.size),
+        super_offset: version.location(joining.size).expect("it fits"),
+        recovery_offset: 0,
+        dev_number: joining.number,
+        corrected_reads: 0,
+        device_uuid: joining.uuid,
+        devflags: 0,
+        bad_blocks: list,
+        roles: roles_with(&template.roles, joining.number),
+        ..template.clone()
+    })
+}
+
+/// The role table with an entry for this number, which is a spare's: header and table fill whole sectors.
+pub fn roles_with(roles: &[Role], number: u32) -> Vec<Role> {
+    let number = number as usize;
+    assert!(number < ROLES_MAX, "no table is longer");
+    let mut roles = roles.to_vec();
+    if number >= roles.len() {
+        let bytes = (HEADER_BYTES + 2 * (number + 1)).next_multiple_of(SECTOR_BYTES);
+        roles.resize((bytes - HEADER_BYTES) / 2, Role::Spare);
+    }
+    roles[number] = Role::Spare;
+    roles
+}
+
+/// What is written to a device before its superblock, and must be durable before that: the empty list of bad blocks.
+pub fn writes_before(superblock: &Superblock) -> Option<(Sector, Vec<u8>)> {
+    create::writes(superblock, None).into_iter().find(|(at, _)| *at != superblock.super_offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::create::{CreateOptions, NewBitmap, NewMember, create};
+    use crate::{SetName, Version};
+    use uraid_layout::Level;
+
+    fn template(version: Version) -> Superblock {
+        let options = CreateOptions {
+            version,
+            level: Level::Raid5,
+            layout: 2,
+            chunk: Sectors(128),
+            raid_disks: 3,
+            spare_devices: 0,
+            size: None,
+            data_offset: None,
+            set_uuid: [7; 16],
+            set_name: SetName::new("", "add").expect("a short name"),
+            now_seconds: 1,
+            assume_clean: true,
+            force: false,
+            bitmap: NewBitmap::None,
+        };
+        let device = |n: u8| NewMember::Device { size: Sectors(40_000), uuid: [n; 16] };
+        let creation = create(&options, &[1, 2, 3].map(device)).expect("an array");
+        creation.superblocks[0].clone().expect("it is there")
+    }
+
+    #[test]
+    fn a_device_that_is_just_large_enough_joins_and_its_superblock_parses_at_its_place() {
+        for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
+            let template = template(version);
+            let joining = |size| Joining { size, uuid: [9; 16], number: 200 };
+            let Err(TooSmall { minimum, .. }) = superblock(&template, &joining(Sectors(2000))) else {
+                panic!("{version}: 1 MB is too small")
+            };
+            let less = joining(minimum - Sectors(1));
+            assert_eq!(superblock(&template, &less), Err(TooSmall { found: less.size, minimum }), "{version}");
+            for more in [0, 1, 7, 9000] {
+                let size = minimum + Sectors(more);
+                let own = superblock(&template, &joining(size)).expect("large enough");
+                let parsed = Superblock::parse(&own.encode(), own.super_offset, size).expect("a good one");
+                assert_eq!(parsed, own, "{version}");
+                assert!(own.data_size >= template.size && own.own_role() == Role::Spare, "{version}");
+                assert_eq!(own.bad_blocks, template.bad_blocks, "{version}");
+                assert_eq!((HEADER_BYTES + 2 * own.roles.len()) % SECTOR_BYTES, 0, "{version}");
+            }
+        }
+    }
+}

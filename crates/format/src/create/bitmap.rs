@@ -1,0 +1,87 @@
+//! Whether a new array gets a write-intent bitmap, where it goes, and its first bytes.
+//! Owns: the choice, what the bits cover. Not here: the arithmetic of its place (`geometry`), its bytes (`crate::bitmap`).
+//! Spec: docs/md/formats.md#what-mdadm-creates.
+
+use super::{BitmapPlacement, CreateError, CreateOptions, geometry};
+use crate::bitmap::{BitmapHeader, BitmapImage, BitmapVersion};
+use uraid_block::{SECTOR_BYTES, Sectors};
+use uraid_layout::{Layout, Level};
+
+/// Whether a new array gets a write-intent bitmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewBitmap {
+    /// No.
+    None,
+    /// Only if the level has redundancy and more than 100 GiB of each member are used, as in mdadm 4.2.
+    IfLarge,
+    /// Beside each superblock. `chunk`: what a bit stands for; `None`: as mdadm chooses.
+    Internal {
+        /// A power of two.
+        chunk: Option<Sectors>,
+    },
+}
+
+/// What the bits of an array cover: of each member, or for raid10 of the array.
+pub(super) fn covered(layout: &Layout) -> Sectors {
+    match layout {
+        Layout::Copies(_) => layout.array_size(),
+        Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
+    }
+}
+
+/// The bitmap of a new array.
+pub(super) fn first_bitmap(options: &CreateOptions, placement: &BitmapPlacement, covered: Sectors) -> BitmapImage {
+    let header = BitmapHeader {
+        version: BitmapVersion::LittleEndian,
+        set_uuid: options.set_uuid,
+        events: 0,
+        events_cleared: 0,
+        sync_size: covered,
+        state: 0,
+        chunk_bytes: u32::try_from(placement.chunk_bytes).expect("choose_bitmap bounded it"),
+        daemon_sleep_seconds: 5,
+        write_behind: 0,
+        sectors_reserved: Sectors::ZERO,
+        nodes: 0,
+        cluster_name: [0; 64],
+    };
+    BitmapImage::filled(header, Sectors(u64::MAX)).expect("the bits have room, which is at most 128 KiB")
+}
+
+/// Where the bitmap goes, if the array gets one.
+pub(super) fn choose_bitmap(options: &CreateOptions, size: Sectors) -> Result<Option<BitmapPlacement>, CreateError> {
+    const LARGE: Sectors = Sectors(100 << 21);
+    const CHUNK_MAX: Sectors = Sectors(1 << 21);
+    let is_plain = matches!(options.level, Level::Linear | Level::Raid0);
+    let chunk = match options.bitmap {
+        NewBitmap::None => return Ok(None),
+        NewBitmap::IfLarge if is_plain || size <= LARGE => return Ok(None),
+        NewBitmap::Internal { .. } if is_plain => {
+            return Err(CreateError::NoBitmap { level: options.level.name() });
+        }
+        NewBitmap::IfLarge => None,
+        NewBitmap::Internal { chunk } => chunk,
+    };
+    let copies = if options.level == Level::Raid10 { (options.layout & 255) * (options.layout >> 8 & 255) } else { 1 };
+    let covered = match options.level {
+        Level::Raid10 => Sectors(size.0 * u64::from(options.raid_disks) / u64::from(copies.max(1))),
+        Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 => size,
+    };
+    let minimum = geometry::bitmap_chunk_min(size, covered).ok_or(CreateError::NoBitmapRoom { found: size })?;
+    let minimum = Sectors(minimum / SECTOR_BYTES as u64);
+    match chunk {
+        None => {
+            let placement = geometry::bitmap_placement(options.version, size, covered);
+            // The header has 32 bits for the chunk. No member is as large as that takes.
+            let fits = |placement: &BitmapPlacement| u32::try_from(placement.chunk_bytes).is_ok();
+            match placement.filter(fits) {
+                None if options.bitmap != NewBitmap::IfLarge => Err(CreateError::NoBitmapRoom { found: size }),
+                placement => Ok(placement),
+            }
+        }
+        Some(found) if found < minimum || found > CHUNK_MAX || !found.0.is_power_of_two() => {
+            Err(CreateError::BitmapChunk { found, minimum })
+        }
+        Some(chunk) => Ok(Some(geometry::bitmap_of_chunk(options.version, covered, chunk.len_bytes() as u64))),
+    }
+}

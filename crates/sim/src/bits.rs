@@ -1,0 +1,109 @@
+//! Write-intent bitmaps of simulated arrays: what a seed draws, the first bytes, reading them back, a bit before its data.
+//! Owns: [`Bits`], [`BitsCheck`]. Not here: which sectors disagree (`checks::redundancy`).
+//! Invariant: arrays whose seed draws no bitmap are the same as before there were any.
+
+use crate::member::Disk;
+use crate::model::{Model, Place};
+use crate::rng::mix;
+use crate::setup::Setup;
+use crate::watch::{SUPER_AT, SUPER_SECTORS};
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::{SECTOR_BYTES, Sectors};
+use uraid_format::Superblock;
+use uraid_format::bitmap::{BITMAP_HEADER_BYTES, BitmapHeader, BitmapImage, BitmapUnusable, BitmapVersion};
+
+/// Where the bitmap begins: behind the superblock, as mdadm puts it.
+pub(crate) const BITMAP_AT: u64 = SUPER_AT + SUPER_SECTORS;
+/// Sectors reserved for it: one page, which holds 30720 bits.
+pub(crate) const BITMAP_SECTORS: u64 = 8;
+
+/// The bitmap of a seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bits {
+    /// Sectors of a chunk, a power of two.
+    pub chunk: u64,
+    /// How long after its last write a bit may be cleared.
+    pub clear_after: Duration,
+    /// Whether all bits of a new array are set, as mdadm leaves them; if not, its content must agree.
+    pub are_set: bool,
+}
+
+impl Bits {
+    /// What the seed of this array draws, for a level with redundancy.
+    pub fn draw(array: u64, starts_dirty: bool) -> Option<Bits> {
+        let draw = |number: u64, below: u64| mix(array ^ (0xb175 + number)) % below;
+        (draw(0, 5) < 2).then(|| Bits {
+            chunk: 1 << draw(1, 5),
+            clear_after: Duration::from_micros([500, 1_000, 5_000, 50_000][draw(2, 4) as usize]),
+            are_set: starts_dirty || draw(3, 2) == 0,
+        })
+    }
+
+    /// The first bytes of the page.
+    pub fn page(&self, setup: &Setup, set_uuid: [u8; 16]) -> Vec<u8> {
+        let model = Model::new(setup.shape.clone());
+        let covered = if model.is_parity() { setup.shape.size } else { model.array_size() };
+        let header = BitmapHeader {
+            version: BitmapVersion::LittleEndian,
+            set_uuid,
+            events: 1,
+            events_cleared: 1,
+            sync_size: Sectors(covered),
+            state: 0,
+            chunk_bytes: (self.chunk as usize * SECTOR_BYTES) as u32,
+            daemon_sleep_seconds: 5,
+            write_behind: 0,
+            sectors_reserved: Sectors::ZERO,
+            nodes: 0,
+            cluster_name: [0; 64],
+        };
+        let mut page = vec![if self.are_set { 0xff } else { 0 }; BITMAP_SECTORS as usize * SECTOR_BYTES];
+        page[..BITMAP_HEADER_BYTES].copy_from_slice(&header.encode());
+        page
+    }
+}
+
+/// The bitmap in a member's image, by the real parser.
+pub(crate) fn bitmap_of(image: &[u8], superblock: &Superblock) -> Result<BitmapImage, BitmapUnusable> {
+    BitmapImage::read_beside(superblock, |at, into| match image.get(at as usize..at as usize + into.len()) {
+        Some(bytes) => {
+            into.copy_from_slice(bytes);
+            true
+        }
+        None => false,
+    })
+}
+
+/// Checks that a bit is durable when data of its chunk is written.
+pub struct BitsCheck {
+    chunk: u64,
+    model: Rc<Model>,
+    disks: Vec<Rc<Disk>>,
+}
+
+impl BitsCheck {
+    /// For these members.
+    pub fn new(bits: &Bits, model: Rc<Model>, disks: &[Rc<Disk>]) -> BitsCheck {
+        BitsCheck { chunk: bits.chunk, model, disks: disks.to_vec() }
+    }
+
+    /// Whether data may be written to this sector of a member now.
+    pub fn check(&self, place: Place) -> Result<(), String> {
+        let disk = &self.disks[usize::from(place.slot)];
+        if disk.is_liar() {
+            return Ok(());
+        }
+        let sectors = if self.model.is_parity() { vec![place.sector] } else { self.model.sectors_at(place) };
+        let medium = disk.medium();
+        let bytes = &medium.durable()[BITMAP_AT as usize * SECTOR_BYTES + BITMAP_HEADER_BYTES..];
+        for sector in sectors {
+            let bit = (sector / self.chunk) as usize;
+            if bytes[bit / 8] & 1 << (bit % 8) == 0 {
+                let slot = place.slot;
+                return Err(format!("I8: data of sector {sector} goes to disk {slot}, where bit {bit} is not durable"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! `uraid check`, `repair`, `idle`, `freeze`, `unfreeze`, `speed`, and the list of `detail --mismatches`.
+//! Owns: waiting for a check, its result as text, exit codes. Not here: comparing (`engine`), the form of the result
+//! (`pass_calls`), how an array is asked (`client`).
+//! Invariant: text and JSON say the same.
+
+use crate::cli::{CheckArgs, PassArgs, SpeedArgs};
+use crate::client::{self, Client, ClientError};
+use crate::pass_calls::{CheckResult, Mismatch, PassCall};
+use crate::print;
+use crate::progress::{self, Moving};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+use uraid_block::sizes::counted;
+
+/// How often the array is asked.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Something disagrees and was not corrected, or could not be compared.
+const DISAGREES: u8 = 3;
+
+/// Begins a check or repair, and with `--wait` waits for its end.
+pub(crate) fn check(args: &CheckArgs, call: PassCall) -> Result<ExitCode, ClientError> {
+    let mut client = client::find(args.array.as_deref(), args.control.as_deref())?;
+    let answer = client.passes(call)?;
+    let name = name_in(&answer);
+    if !args.wait {
+        let (word, _) = call.line();
+        print(&format!("{name}: {word} begun; `uraid wait {name}` waits for it\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let result = wait(&client)?;
+    print(&if args.json { format!("{}\n", json!(result)) } else { text(&result) });
+    Ok(code(&result))
+}
+
+/// Returns when the check or repair has a result. One that waits for a recovery, or ends for it, has none yet.
+fn wait(client: &Client) -> Result<CheckResult, ClientError> {
+    let socket = client.socket().to_owned();
+    let mut line = Moving::new(Duration::ZERO);
+    let outcome = loop {
+        // Each question has a connection of its own, as those of `wait`: it takes no place of the control socket.
+        let asked = Client::connect(&socket).and_then(|mut client| client.status());
+        let report = match asked {
+            Ok(report) => report,
+            Err(error) => break Err(error),
+        };
+        if report.last_check.is_some() {
+            break Client::connect(&socket).and_then(|mut client| client.mismatches());
+        }
+        match report.pass().filter(|pass| matches!(pass.word, "check" | "repair")) {
+            Some(pass) if line.is_terminal() && line.due().is_some() => {
+                line.show(&progress::line(&format!("{}: {}", report.name, pass.word), pass.progress));
+            }
+            Some(_) | None => {}
+        }
+        std::thread::sleep(PERIOD);
+    };
+    line.clear();
+    outcome
+}
+
+/// The exit code of a check or repair that has ended.
+fn code(result: &CheckResult) -> ExitCode {
+    let left =
+        result.mismatches.iter().any(|found| !found.corrected) || result.mismatched > 0 && result.kind == "check";
+    match result.end.as_str() {
+        "complete" if left || result.unreadable > 0 || result.skipped > 0 => ExitCode::from(DISAGREES),
+        "complete" => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// What a check has found.
+pub(crate) fn text(result: &CheckResult) -> String {
+    let CheckResult { array, kind, mismatched, corrected, healed, skipped, unreadable, .. } = result;
+    let end = match result.end.as_str() {
+        "complete" => "complete".to_owned(),
+        "superseded" => format!("ended at {} for a resync or recovery", percent(result)),
+        word => format!("{word} at {}", percent(result)),
+    };
+    let mut out = format!("{array}: {kind} {end}: {}", counted(*mismatched, "sector disagrees", "sectors disagree"));
+    let parts = [
+        (*corrected, "corrected"),
+        (*healed, "that could not be read written again"),
+        (*skipped, "without redundancy left to compare"),
+        (*unreadable, "that no member could give"),
+    ];
+    for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
+        let _ = write!(out, ", {} {what}", counted(count, "sector", "sectors"));
+    }
+    out.push('\n');
+    for found in &result.mismatches {
+        let _ = writeln!(out, "  {}", line(found));
+    }
+    let listed: u64 = result.mismatches.iter().map(|found| found.member_sectors).sum();
+    if listed < *mismatched {
+        let _ = writeln!(out, "  and {} more", counted(mismatched - listed, "sector", "sectors"));
+    }
+    out
+}
+
+fn percent(result: &CheckResult) -> String {
+    format!("{}%", result.done.saturating_mul(100).checked_div(result.total).unwrap_or(0))
+}
+
+/// `array sector 2048+1: /dev/sdb (slot 1) is wrong, at member sector 1024+1; corrected`
+fn line(found: &Mismatch) -> String {
+    let Mismatch { sector, sectors, member_sector, member_sectors, .. } = found;
+    let members = found.members.join(" and ");
+    let verdict = match (found.known, found.members.len()) {
+        (true, 1) => "is wrong",
+        (true, _) => "are wrong",
+        (false, 1) => "disagrees with the others, which of them is wrong cannot be known",
+        (false, _) => "disagree with the others, which of them is wrong cannot be known",
+    };
+    let corrected = if found.corrected { "; corrected" } else { "" };
+    format!(
+        "array sector {sector}+{sectors}: {members} {verdict}, at member sector {member_sector}+{member_sectors}{corrected}"
+    )
+}
+
+/// `uraid idle`, `freeze` and `unfreeze`.
+pub(crate) fn steer(args: &PassArgs, call: PassCall) -> Result<(), ClientError> {
+    let answer = client::find(args.array.as_deref(), args.control.as_deref())?.passes(call)?;
+    let name = name_in(&answer);
+    let text = match call {
+        PassCall::Idle if answer.get("ended") == Some(&Value::Bool(true)) => "its check or repair is ended",
+        PassCall::Idle => "no check or repair runs",
+        PassCall::Freeze => "its passes are frozen",
+        PassCall::Check | PassCall::Repair | PassCall::Unfreeze | PassCall::Speed { .. } | PassCall::Mismatches => {
+            "its passes go on"
+        }
+    };
+    print(&format!("{name}: {text}\n"));
+    Ok(())
+}
+
+/// `uraid speed`.
+pub(crate) fn speed(args: &SpeedArgs) -> Result<(), ClientError> {
+    let call = PassCall::Speed { min: args.min, max: args.max };
+    let answer = client::find(args.of.array.as_deref(), args.of.control.as_deref())?.passes(call)?;
+    let limit = |name| match answer.get(name).and_then(Value::as_u64) {
+        Some(kib) => format!("{kib} KiB/s"),
+        None => "none".to_owned(),
+    };
+    print(&format!("{}: minimum {}, maximum {}, of each member\n", name_in(&answer), limit("min"), limit("max")));
+    Ok(())
+}
+
+fn name_in(answer: &Value) -> String {
+    answer.get("array").and_then(Value::as_str).unwrap_or("?").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result() -> CheckResult {
+        let found = Mismatch {
+            sector: 2048,
+            sectors: 1,
+            member_sector: 1024,
+            member_sectors: 1,
+            slots: vec![1],
+            members: vec!["/disks/b (slot 1)".to_owned()],
+            known: true,
+            corrected: false,
+        };
+        CheckResult {
+            array: "home".to_owned(),
+            kind: "check".to_owned(),
+            end: "complete".to_owned(),
+            done: 100,
+            total: 100,
+            mismatched: 3,
+            corrected: 0,
+            healed: 1,
+            skipped: 0,
+            unreadable: 0,
+            mismatches: vec![found],
+        }
+    }
+
+    #[test]
+    fn the_result_says_what_where_and_how_sure() {
+        let expected = "home: check complete: 3 sectors disagree, 1 sector that could not be read written again\n  array \
+                        sector 2048+1: /disks/b (slot 1) is wrong, at member sector 1024+1\n  and 2 sectors more\n";
+        assert_eq!(text(&result()), expected);
+        let mut repair = CheckResult { kind: "repair".to_owned(), mismatched: 1, corrected: 1, healed: 0, ..result() };
+        repair.mismatches[0].corrected = true;
+        repair.mismatches[0].known = false;
+        let shown = text(&repair);
+        assert!(shown.starts_with("home: repair complete: 1 sector disagrees, 1 sector corrected\n"), "{shown}");
+        assert!(
+            shown.ends_with("which of them is wrong cannot be known, at member sector 1024+1; corrected\n"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn only_a_complete_check_without_a_finding_is_a_success() {
+        let of = |change: fn(&mut CheckResult)| {
+            let mut result = result();
+            change(&mut result);
+            format!("{:?}", code(&result))
+        };
+        let is = |code: u8| format!("{:?}", ExitCode::from(code));
+        assert_eq!(of(|_| ()), is(3));
+        assert_eq!(of(|result| (result.mismatched, result.mismatches) = (0, Vec::new())), is(0));
+        assert_eq!(of(|result| (result.mismatched, result.mismatches, result.skipped) = (0, Vec::new(), 8)), is(3));
+        assert_eq!(of(|result| result.end = "ended".to_owned()), is(1));
+    }
+}

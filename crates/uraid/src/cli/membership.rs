@@ -1,0 +1,96 @@
+//! `uraid add`, `re-add` and `remove` on the command line.
+//! Owns: their options and help texts. Not here: what they do (`crate::detail`, `crate::overseer`).
+
+use super::usage_error_of;
+use clap::Args;
+use std::path::PathBuf;
+
+pub(super) const ADD: &str = "\
+Add devices to a running array as spares. A spare takes the slot of a failed or missing member at once,
+and is recovered while the array serves; else it waits for one to fail. All devices of one command are
+checked before any is changed.
+
+The server opens the devices itself, as its own user. What a device carries - a file system, a member
+of another array - is not overwritten without --force. A device that was a member of this array is
+taken without it, and recovered from the beginning.";
+
+pub(super) const ADD_AFTER: &str = "\
+EXAMPLES
+  uraid add home disk4
+  uraid add home /dev/sdd /dev/sde
+  uraid fail home disk1 && uraid remove home disk1 && uraid add home disk4
+  uraid add --control /tmp/home.ctl disk4";
+
+pub(super) const RE_ADD: &str = "\
+Take devices back that were members of a running array, without recovering all of them. That needs a
+write-intent bitmap, which says what they have missed. Without one a device that has missed a write is
+refused, as by mdadm: `uraid add` recovers all of it.";
+
+pub(super) const RE_ADD_AFTER: &str = "\
+EXAMPLES
+  uraid re-add home disk1
+  uraid re-add home disk1 || uraid add home disk1";
+
+pub(super) const REMOVE: &str = "\
+Remove spares and failed members from a running array, and close their devices, so that they can be
+unplugged or used for something else. A member that works is refused: `uraid fail` comes first. The
+superblock of a removed device stays as it is, as with mdadm: `uraid zero-superblock` wipes it. A spare
+that was removed is a spare again if it is given to `uraid serve`.
+
+The word failed stands for all failed members, detached for those whose device is gone.";
+
+pub(super) const REMOVE_AFTER: &str = "\
+EXAMPLES
+  uraid remove home disk1
+  uraid remove home failed
+  uraid remove home detached
+  uraid remove --control /tmp/home.ctl 1";
+
+/// Options of `uraid add`.
+#[derive(Args, Debug)]
+#[command(override_usage = "uraid add [OPTIONS] ARRAY DEVICE...\n       uraid add [OPTIONS] --control SOCK DEVICE...")]
+pub(crate) struct AddArgs {
+    #[command(flatten)]
+    pub named: MembersArgs,
+    /// Overwrite what the devices carry
+    #[arg(short, long, visible_alias = "run", visible_short_alias = 'R')]
+    pub force: bool,
+}
+
+/// Options of `uraid re-add`.
+#[derive(Args, Debug)]
+#[command(override_usage = "uraid re-add ARRAY DEVICE...\n       uraid re-add --control SOCK DEVICE...")]
+pub(crate) struct ReAddArgs {
+    #[command(flatten)]
+    pub named: MembersArgs,
+}
+
+/// Options of `uraid remove`.
+#[derive(Args, Debug)]
+#[command(override_usage = "uraid remove ARRAY MEMBER...\n       uraid remove --control SOCK MEMBER...")]
+pub(crate) struct RemoveArgs {
+    #[command(flatten)]
+    pub named: MembersArgs,
+}
+
+/// An array and members.
+#[derive(Args, Debug)]
+pub(crate) struct MembersArgs {
+    /// The control socket of the process that serves the array, in place of ARRAY
+    #[arg(long, value_name = "SOCK")]
+    pub control: Option<PathBuf>,
+    /// The array's name or one of its members, then the devices
+    #[arg(required = true, num_args = 1.., value_name = "ARRAY> <MEMBER")]
+    array_and_members: Vec<String>,
+}
+
+impl MembersArgs {
+    /// The array, unless --control selects it, and the members. Ends the process with exit code 2 if one is missing.
+    pub(crate) fn array_and_members(&self, command: &str) -> (Option<&str>, &[String]) {
+        match (self.array_and_members.as_slice(), &self.control) {
+            ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
+            (members, Some(_)) => (None, members),
+            _ => usage_error_of(command, &format!("{command} takes ARRAY MEMBER..., or --control SOCK MEMBER...")),
+        }
+    }
+}

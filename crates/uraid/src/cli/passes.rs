@@ -1,0 +1,123 @@
+//! `uraid check`, `repair`, `idle`, `freeze`, `unfreeze` and `speed` on the command line.
+//! Owns: their options and help texts. Not here: what they do (`crate::check`).
+
+use clap::Args;
+use std::path::PathBuf;
+
+pub(super) const CHECK: &str = "\
+Compare all copies, or parity with data, beside the clients of a running array, and count what
+disagrees. A check changes nothing, but sectors that a member cannot read: these are written again
+from the others, as md does. `uraid detail --mismatches` lists what it has found, with addresses.
+
+One check or repair runs at a time. A resync or recovery that becomes due ends it. It is not
+continued after a stop.
+
+A sector of a raid1 or raid10 that was written from memory which changed meanwhile, or discarded,
+may disagree without harm: md counts it, too.";
+
+pub(super) const CHECK_AFTER: &str = "\
+EXAMPLES
+  uraid check home
+  uraid check --wait home && echo all agrees
+  uraid check --wait --json home
+  uraid detail --mismatches home
+
+EXIT CODES
+  0  begun; with --wait: complete, and all agrees
+  1  refused, or with --wait: it ended before it was complete
+  2  the command line is wrong
+  3  with --wait: complete, and sectors disagree that were not corrected, or could not be read or compared";
+
+pub(super) const REPAIR: &str = "\
+Compare as `uraid check` does, and make what disagrees agree:
+
+  mirrors of three or more  what most copies say counts, sector by sector; the others are named as wrong
+  mirrors of two            it cannot be known which copy is wrong: that of the first member counts
+  raid6                     P and Q find a single wrong member of a row: it is named and corrected
+  raid4, raid5              it cannot be known what is wrong: parity is computed from the data
+
+Where no majority and no single wrong member is found, uraid does what md does: the first copy counts,
+or parity is computed from the data. A repair does not mark the array dirty: a crash leaves a sector as
+it was, or right.";
+
+pub(super) const REPAIR_AFTER: &str = "\
+EXAMPLES
+  uraid repair home
+  uraid repair --wait home
+  uraid repair --wait --json home
+
+EXIT CODES
+  as those of `uraid check`; what was corrected counts as agreeing";
+
+/// Options of `uraid check` and `uraid repair`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The control socket of the process that serves the array
+    #[arg(long, value_name = "SOCK", conflicts_with = "array")]
+    pub control: Option<PathBuf>,
+    /// Wait until it has ended, with its progress on a terminal, and print what it has found
+    #[arg(short = 'W', long)]
+    pub wait: bool,
+    /// With --wait: print the result as JSON
+    #[arg(long, requires = "wait")]
+    pub json: bool,
+    /// The array's name, or one of its members
+    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    pub array: Option<String>,
+}
+
+pub(super) const IDLE_AFTER: &str = "\
+EXAMPLES
+  uraid idle home
+
+A check or repair ends where it is; what it has found until then is kept. A resync or recovery goes on.
+Passes that were frozen go on, as with md's `idle`.";
+
+pub(super) const FREEZE_AFTER: &str = "\
+EXAMPLES
+  uraid freeze home; uraid unfreeze home
+
+A resync, recovery, check or repair waits where it is, and none begins, until `uraid unfreeze` or `uraid
+idle`. Clients are served meanwhile. md ends a check when it is frozen; here it goes on afterwards. The
+next start of the array is not frozen.";
+
+pub(super) const UNFREEZE_AFTER: &str = "\
+EXAMPLES
+  uraid unfreeze home";
+
+/// Options of the commands that take an array only.
+#[derive(Args, Debug)]
+pub(crate) struct PassArgs {
+    /// The control socket of the process that serves the array
+    #[arg(long, value_name = "SOCK", conflicts_with = "array")]
+    pub control: Option<PathBuf>,
+    /// The array's name, or one of its members
+    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    pub array: Option<String>,
+}
+
+pub(super) const SPEED: &str = "\
+Show or set how fast a resync, recovery, check or repair of a running array may be: KiB a second of each
+member, as md's sync_speed_min and sync_speed_max. A pass is never faster than --max. While clients are
+served, a pass that is faster than --min waits for them. Without limits a pass is as fast as the members
+are, and waits for no client. The limits last until the array is stopped.";
+
+pub(super) const SPEED_AFTER: &str = "\
+EXAMPLES
+  uraid speed home
+  uraid speed home --min 1000 --max 200000
+  uraid speed home --min 0 --max 0";
+
+/// Options of `uraid speed`.
+#[derive(Args, Debug)]
+pub(crate) struct SpeedArgs {
+    /// The array.
+    #[command(flatten)]
+    pub of: PassArgs,
+    /// Beside clients, wait for them above this; 0: never
+    #[arg(long, value_name = "KIB")]
+    pub min: Option<u64>,
+    /// Never be faster; 0: no limit
+    #[arg(long, value_name = "KIB")]
+    pub max: Option<u64>,
+}

@@ -1,0 +1,40 @@
+//! `uraid add`, `re-add` and `remove`: asks a running array.
+//! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
+
+use crate::cli::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs};
+use crate::client::{self, Client, ClientError};
+use crate::print;
+use serde_json::Value;
+
+/// Adds devices to a running array.
+pub(crate) fn add(args: &AddArgs) -> Result<(), ClientError> {
+    change("add", &args.named, "added to", |client, members| client.add(members, args.force))
+}
+
+/// Takes back former members.
+pub(crate) fn re_add(args: &ReAddArgs) -> Result<(), ClientError> {
+    change("re-add", &args.named, "re-added to", Client::re_add)
+}
+
+/// Removes spares and failed members.
+pub(crate) fn remove(args: &RemoveArgs) -> Result<(), ClientError> {
+    change("remove", &args.named, "removed from", Client::remove)
+}
+
+fn change(
+    command: &str,
+    named: &MembersArgs,
+    done: &str,
+    call: impl FnOnce(&mut Client, &[String]) -> Result<Value, ClientError>,
+) -> Result<(), ClientError> {
+    let (array, members) = named.array_and_members(command);
+    let mut client = client::find(array, named.control.as_deref())?;
+    let answer = call(&mut client, members)?;
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("?").to_owned();
+    let changed = answer.get("members").and_then(Value::as_array).into_iter().flatten();
+    let changed: Vec<String> = changed.map(|member| text(Some(member))).collect();
+    let changed = if changed.is_empty() { "no member".to_owned() } else { changed.join(", ") };
+    let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
+    print(&format!("{changed}: {done} {array}, {slots}\n"));
+    Ok(())
+}

@@ -1,0 +1,338 @@
+//! `add`, `re-add` and `remove` of a running array.
+//! Owns: which devices may join, their first bytes, the order over all shards, the words of refusals. Not here: what the
+//! array does with a member that joins or leaves (`engine::membership`), superblocks (`uraid_format`).
+//! Invariant: every device of a command is claimed and checked before any is changed. What is written to one is durable
+//! before a superblock lists it.
+
+use super::Overseer;
+use crate::message::Message;
+use crate::metadata::{self, ClaimError, MetadataError};
+use crate::roster::Seat;
+use crate::rpc::RpcError;
+use crate::stack::MemberPath;
+use crate::{asking, client, names, with_causes};
+use serde_json::{Value, json};
+use uraid_arrays::Members;
+use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
+use uraid_engine::verdict::Operation;
+use uraid_engine::{MemberState, Vacancy};
+use uraid_format::signature::Signature;
+use uraid_format::{Joining, Superblock, added_superblock, uuid, writes_before};
+use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
+
+/// mdadm's word for all failed members.
+const FAILED: &str = "failed";
+/// mdadm's word for all members whose device is gone.
+const DETACHED: &str = "detached";
+
+/// The code of an error that [`Overseer::look_at_all`] words: the device is claimed as the member of its text.
+const TWICE: i64 = 0;
+
+/// A device that may join: it is claimed, and nothing of it is changed yet.
+struct Candidate {
+    name: String,
+    claim: Claimed,
+    /// The superblock that it has.
+    superblock: Option<Superblock>,
+    /// What else it carries.
+    marks: Vec<Signature>,
+}
+
+fn refused(name: &str, why: impl std::fmt::Display) -> RpcError {
+    RpcError::refused(format!("{name}: {why}"))
+}
+
+/// Claims a device and reads what it carries. Blocks the thread.
+fn look(name: &str) -> Result<Candidate, RpcError> {
+    let claim = metadata::claim_now(name, Access::ReadWrite).map_err(|error| match &error {
+        ClaimError::Twice { first, .. } => RpcError::new(TWICE, first.clone()),
+        ClaimError::Open(OpenError::Permission { .. }) => RpcError::refused(format!(
+            "{}; the server gave up its privileges when it started, and opens what its user may open",
+            with_causes(&error)
+        )),
+        ClaimError::Open(_) | ClaimError::Name(_) | ClaimError::Silent(_) => RpcError::refused(with_causes(&error)),
+    })?;
+    if matches!(claim.medium(), Medium::Memory | Medium::Null) {
+        return Err(refused(name, "is gone when the server ends: a member is a file or a block device"));
+    }
+    let unreadable = |source: IoError| refused(name, format!("cannot be read: {source}"));
+    let marks = metadata::signatures(&claim).map_err(unreadable)?;
+    let superblock = match metadata::read(&claim) {
+        Ok(superblock) => Some(superblock),
+        Err(MetadataError::Io { source, .. }) => return Err(unreadable(source)),
+        Err(
+            MetadataError::Superblock { .. }
+            | MetadataError::Partitioned { .. }
+            | MetadataError::BadBlocks { .. }
+            | MetadataError::Short { .. },
+        ) => None,
+    };
+    Ok(Candidate { name: name.to_owned(), claim, superblock, marks })
+}
+
+/// Makes a device ready for its superblock: wipes what it carries, writes the empty list of bad blocks. Blocks the
+/// thread.
+fn prepare(claim: &Claimed, marks: &[Signature], superblock: &Superblock) -> Result<(), RpcError> {
+    let failed = |source: IoError| refused(claim.name(), format!("cannot be written: {source}"));
+    metadata::wipe(claim, marks).map_err(|error| RpcError::refused(with_causes(&error)))?;
+    if let Some((at, bytes)) = writes_before(superblock) {
+        claim.write_at(at.0 * SECTOR_BYTES as u64, &bytes).map_err(failed)?;
+        claim.sync().map_err(failed)?;
+    }
+    Ok(())
+}
+
+impl Overseer {
+    /// Adds devices as spares. Returns when every superblock lists them.
+    pub(super) async fn add_members(&self, members: &[String], force: bool) -> Result<Value, RpcError> {
+        let _one = self.session.seating().await;
+        self.check_can_join()?;
+        let candidates = self.look_at_all(members).await?;
+        for candidate in &candidates {
+            self.check_content(candidate, force)?;
+        }
+        let vacancy = self.vacancy()?;
+        for Candidate { name, claim, .. } in &candidates {
+            let joining = Joining { size: claim.size(), uuid: [0; 16], number: vacancy.number };
+            added_superblock(&vacancy.template, &joining).map_err(|error| refused(name, error))?;
+        }
+        for candidate in candidates {
+            self.join(candidate).await?;
+        }
+        Ok(self.answer(members))
+    }
+
+    /// Takes devices back that left the array, if they hold all but what a bitmap lists. Without a bitmap, these are none
+    /// that have missed a write.
+    pub(super) async fn re_add_members(&self, members: &[String]) -> Result<Value, RpcError> {
+        let _one = self.session.seating().await;
+        self.check_can_join()?;
+        for candidate in self.look_at_all(members).await? {
+            self.check_re_add(&candidate)?;
+        }
+        let text = "this server re-adds no member: `uraid add` recovers all of it";
+        Err(refused(members.first().map_or("", String::as_str), text))
+    }
+
+    /// Removes spares and failed members, and closes their devices.
+    pub(super) async fn remove_members(&self, words: &[String]) -> Result<Value, RpcError> {
+        let _one = self.session.seating().await;
+        if self.array.status().pass.is_none() {
+            self.paths.look(crate::paths::WAITS_MAX).await;
+        }
+        let mut indexes = Vec::new();
+        for word in words {
+            match word.as_str() {
+                FAILED => indexes.extend(self.members_that(|_, state| matches!(state, MemberState::Faulty { .. }))),
+                DETACHED => indexes.extend(self.members_that(|index, state| self.is_detached(index, state))),
+                member => indexes.push(self.to_remove(member)?),
+            }
+        }
+        indexes.sort_unstable();
+        indexes.dedup();
+        for &index in &indexes {
+            if let MemberState::Active(_) | MemberState::Recovering { .. } = self.array.status().members[index] {
+                return Err(self.in_use(index));
+            }
+        }
+        let mut removed = Vec::new();
+        for index in indexes {
+            let outcome = self.array.remove(index).await;
+            let state = self.array.status().members[index];
+            if state == MemberState::Removed {
+                self.let_go(index).await;
+            }
+            let name = self.member_name(index);
+            outcome.map_err(|error| refused(name, with_causes(&error)))?;
+            removed.push(self.member_paths(index).path.clone());
+        }
+        self.say_changes();
+        Ok(self.answer(&removed))
+    }
+
+    fn answer(&self, members: &[String]) -> Value {
+        json!({ "array": self.name(), "members": members, "slots": self.status().picture() })
+    }
+
+    /// Whether the array takes members now.
+    fn check_can_join(&self) -> Result<(), RpcError> {
+        match &self.assembled().members {
+            Members::Claimed(_) => self.vacancy().map(|_| ()),
+            Members::Arrays(_) => Err(refused(
+                self.name(),
+                "its members are arrays, and one cannot be added while it runs: stop it and use `uraid serve` with all of \
+                 them",
+            )),
+        }
+    }
+
+    fn vacancy(&self) -> Result<Vacancy, RpcError> {
+        self.array.vacancy().map_err(|error| refused(self.name(), with_causes(&error)))
+    }
+
+    async fn look_at_all(&self, members: &[String]) -> Result<Vec<Candidate>, RpcError> {
+        let mut candidates = Vec::new();
+        for name in members {
+            let own = name.clone();
+            let looked = self.beside(name, move || look(&own)).await;
+            candidates.push(looked.map_err(|error| match error.code {
+                TWICE => self.claimed_already(name, &error.message),
+                _ => error,
+            })?);
+        }
+        Ok(candidates)
+    }
+
+    /// Why a device cannot be claimed once more. A member that was removed keeps its claim as long as one of its requests
+    /// has no answer: a write that is late must not reach it when it is a member again.
+    fn claimed_already(&self, name: &str, claimed_as: &str) -> RpcError {
+        let seats = self.assembled().roster.seats().zip(self.array.status().members);
+        let named = seats.filter(|(seat, _)| seat.name == claimed_as).map(|(_, state)| state);
+        match named.last() {
+            Some(MemberState::Removed) => refused(
+                name,
+                "was removed, and has not answered all of its requests yet: try again when it has, or stop the array and \
+                 start it again",
+            ),
+            Some(_) | None if claimed_as == name => refused(name, "is a member already"),
+            Some(_) | None => refused(name, format!("is a member already, called {claimed_as}")),
+        }
+    }
+
+    /// Runs work that blocks its thread on a thread of its own.
+    async fn beside<T: Send + 'static>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> Result<T, RpcError> + Send + 'static,
+    ) -> Result<T, RpcError> {
+        let outcome = asking::ask_beside(&self.session.local(), name, work).await;
+        outcome.map_err(RpcError::refused)?
+    }
+
+    /// Whether what the device carries may be lost. What a former member of this array carries is a part of the array.
+    fn check_content(&self, candidate: &Candidate, force: bool) -> Result<(), RpcError> {
+        let Candidate { name, superblock, marks, .. } = candidate;
+        let own = &self.assembled().plan.template.set_uuid;
+        let events = self.status().events;
+        match superblock {
+            _ if force => Ok(()),
+            Some(superblock) if superblock.set_uuid == *own && superblock.events > events => Err(refused(
+                name,
+                format!(
+                    "was a member, and its superblock counts {} events, the array {events}: both have run without the \
+                     other; --force goes on and overwrites it",
+                    superblock.events
+                ),
+            )),
+            Some(superblock) if superblock.set_uuid == *own => Ok(()),
+            Some(_) | None => match marks.first() {
+                Some(first) => Err(refused(name, format!("carries {first}; --force goes on and overwrites it"))),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn check_re_add(&self, candidate: &Candidate) -> Result<(), RpcError> {
+        let Candidate { name, superblock, .. } = candidate;
+        let own = &self.assembled().plan.template.set_uuid;
+        let Some(superblock) = superblock else {
+            return Err(refused(name, "has no superblock, so it never was a member: `uraid add` adds it"));
+        };
+        if superblock.set_uuid != *own {
+            let (found, expected) = (uuid::text(&superblock.set_uuid), uuid::text(own));
+            let text = format!("belongs to array {found}, expected {expected}: `uraid add --force` overwrites it");
+            return Err(refused(name, text));
+        }
+        if superblock.own_role().slot().is_none() {
+            return Err(refused(name, "had no slot, so there is nothing to take back: `uraid add` adds it as a spare"));
+        }
+        let (found, events) = (superblock.events, self.status().events);
+        let text = format!(
+            "has missed writes (it counts {found} events, the array {events}), and without a write-intent bitmap it is not \
+             known which: `uraid add` recovers all of it"
+        );
+        Err(refused(name, text))
+    }
+
+    /// Adds one device, which was checked.
+    async fn join(&self, candidate: Candidate) -> Result<(), RpcError> {
+        let Candidate { name, claim, marks, .. } = candidate;
+        let vacancy = self.vacancy()?;
+        let uuid = *::uuid::Uuid::new_v4().as_bytes();
+        let joining = Joining { size: claim.size(), uuid, number: vacancy.number };
+        let superblock = added_superblock(&vacancy.template, &joining).map_err(|error| refused(&name, error))?;
+        let (own, shards) = (claim.clone(), self.session.setup().shards);
+        let of_device = superblock.clone();
+        self.beside(&name, move || {
+            own.open_for(shards);
+            prepare(&own, &marks, &of_device)
+        })
+        .await?;
+        let path = self.beside(&name, {
+            let name = name.clone();
+            move || Ok(MemberPath { path: client::member_path(&name), written: name })
+        });
+        let path = path.await?;
+        let seat = Seat::new(&name, path, &superblock, Some(claim.clone()));
+        let index = self.array.reserve(superblock).map_err(|error| refused(&name, with_causes(&error)))?;
+        self.assembled().roster.add(index, seat);
+        self.session.seat(|| Message::Install(self.index, index, claim.clone())).await;
+        let added = self.array.add(index).await;
+        if added.is_err() {
+            self.let_go(index).await;
+        }
+        self.say_changes();
+        added.map_err(|error| refused(&name, with_causes(&error)))
+    }
+
+    /// Closes the device of a member that is none any more.
+    async fn let_go(&self, index: usize) {
+        assert_eq!(self.array.status().members[index], MemberState::Removed, "no request reaches it");
+        self.session.seat(|| Message::LetGo(self.index, index)).await;
+        self.assembled().roster.seat(index).let_go();
+    }
+
+    fn members_that(&self, is_meant: impl Fn(usize, &MemberState) -> bool) -> Vec<usize> {
+        let members = self.array.status().members;
+        (0..members.len()).filter(|&index| is_meant(index, &members[index])).collect()
+    }
+
+    /// Whether a member that does not work has lost its device.
+    fn is_detached(&self, index: usize, state: &MemberState) -> bool {
+        match *state {
+            MemberState::Faulty { operation: Operation::Command, .. } | MemberState::Spare => {
+                self.paths.state(index) != PathState::Same
+            }
+            MemberState::Faulty { error, .. } => error.kind == ErrorKind::Gone,
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Removed => false,
+        }
+    }
+
+    /// The member that a caller names by path, or by the slot that it had when it failed.
+    fn to_remove(&self, member: &str) -> Result<usize, RpcError> {
+        let states = self.array.status().members;
+        let unknown = || RpcError::new(RpcError::NO_MEMBER, format!("{member}: no such member or slot"));
+        if let Ok(number) = member.parse::<u16>() {
+            let had_it =
+                |state: &MemberState| matches!(state, MemberState::Faulty { slot: Some(slot), .. } if slot.0 == number);
+            let works = |state: &MemberState| state.slot().is_some_and(|slot| slot.0 == number);
+            return match (states.iter().rposition(had_it), states.iter().position(works)) {
+                (Some(index), _) => Ok(index),
+                (None, Some(index)) => Err(self.in_use(index)),
+                (None, None) => Err(unknown()),
+            };
+        }
+        let index = self.member_called(self.index, member).ok_or_else(unknown)?;
+        match states[index] {
+            MemberState::Active(_) | MemberState::Recovering { .. } => Err(self.in_use(index)),
+            MemberState::Removed => Err(refused(member, "was removed already")),
+            MemberState::Spare | MemberState::Faulty { .. } => Ok(index),
+        }
+    }
+
+    fn in_use(&self, index: usize) -> RpcError {
+        let MemberPath { written, .. } = self.member_paths(index);
+        let (name, array) = (self.member_name(index), names::printable(self.name()));
+        refused(name, format!("works in the array: `uraid fail {array} {written}` comes first"))
+    }
+}

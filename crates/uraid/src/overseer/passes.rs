@@ -1,0 +1,134 @@
+//! What a running array does by calls about its passes.
+//! Owns: check, repair, idle, freeze, speed, the result of the last check with paths in place of slots. Not here: the
+//! passes (`engine`), how calls arrive (`control`).
+
+use super::Overseer;
+use crate::pass_calls::{CheckResult, Mismatch, PassCall};
+use crate::progress::pass_word;
+use crate::rpc::RpcError;
+use crate::{warn, with_causes};
+use serde_json::{Value, json};
+use uraid_block::sizes::counted;
+use uraid_engine::{CheckEnd, CheckError, Checked, SpeedLimits};
+
+/// The highest limit, in KiB/s: md's.
+const SPEED_MAX: u64 = i32::MAX as u64;
+
+impl Overseer {
+    pub(super) async fn call_passes(&self, call: PassCall) -> Result<Value, RpcError> {
+        match call {
+            PassCall::Check => self.begin(self.array.begin_check()),
+            PassCall::Repair => self.begin(self.array.begin_repair()),
+            PassCall::Idle => {
+                let has_ended = self.array.end_check().await;
+                self.array.pause_passes(false).await;
+                Ok(json!({ "array": self.name(), "ended": has_ended }))
+            }
+            PassCall::Freeze | PassCall::Unfreeze => {
+                self.array.pause_passes(call == PassCall::Freeze).await;
+                Ok(json!({ "array": self.name(), "frozen": call == PassCall::Freeze }))
+            }
+            PassCall::Speed { min, max } => self.set_speed(min, max).await,
+            PassCall::Mismatches => match self.check_result(true) {
+                Some(result) => Ok(json!(result)),
+                None => Err(RpcError::refused(format!("{}: no check or repair has ended yet", self.name()))),
+            },
+        }
+    }
+
+    fn begin(&self, outcome: Result<(), CheckError>) -> Result<Value, RpcError> {
+        outcome.map_err(|error| RpcError::refused(format!("{}: {}", self.name(), self.check_text(&error))))?;
+        let (array, name) = (self.array.clone(), self.name().to_owned());
+        self.session.local().spawn(async move {
+            // How it went is in the result, also after a stop or a freeze.
+            let _ = array.wait(|_| ()).await;
+            if let Some(checked) = array.checked() {
+                warn(&format!("{name}: {}", summary(&checked)));
+            }
+        });
+        Ok(json!({ "array": self.name() }))
+    }
+
+    fn check_text(&self, error: &CheckError) -> String {
+        match error {
+            CheckError::Busy(kind) => format!("a {} runs already, or is due", pass_word(*kind)),
+            CheckError::Paused => "its passes are frozen: `uraid unfreeze` lets them go on".to_owned(),
+            CheckError::Frozen(_) => match self.frozen_over() {
+                Some(reason) => format!("{error} ({reason})"),
+                None => with_causes(error),
+            },
+            CheckError::NotRedundant
+            | CheckError::ReadOnly
+            | CheckError::NotOpen
+            | CheckError::NotRecovered
+            | CheckError::NothingLeft => error.to_string(),
+        }
+    }
+
+    async fn set_speed(&self, min: Option<u64>, max: Option<u64>) -> Result<Value, RpcError> {
+        if [min, max].into_iter().flatten().any(|kib| kib > SPEED_MAX) {
+            return Err(RpcError::refused(format!("a speed is at most {SPEED_MAX} KiB/s; nothing was changed")));
+        }
+        let before = self.array.speed();
+        let changed = |given: Option<u64>, before| given.map_or(before, |kib| Some(kib).filter(|kib| *kib > 0));
+        let limits = SpeedLimits { min: changed(min, before.min), max: changed(max, before.max) };
+        if let SpeedLimits { min: Some(min), max: Some(max) } = limits
+            && min > max
+        {
+            return Err(RpcError::refused(format!(
+                "the minimum of {min} KiB/s is above the maximum of {max} KiB/s; nothing was changed"
+            )));
+        }
+        self.array.set_speed(limits).await;
+        Ok(json!({ "array": self.name(), "min": limits.min, "max": limits.max }))
+    }
+
+    /// The result of the last check or repair.
+    pub(super) fn check_result(&self, with_list: bool) -> Option<CheckResult> {
+        let checked = self.array.checked()?;
+        let progress = &checked.progress;
+        let list = checked.mismatches.iter().filter(|_| with_list);
+        Some(CheckResult {
+            array: self.name().to_owned(),
+            kind: pass_word(checked.kind).to_owned(),
+            end: end_word(checked.end).to_owned(),
+            done: progress.done.0,
+            total: progress.total.0,
+            mismatched: progress.mismatched.0,
+            corrected: progress.corrected.0,
+            healed: progress.healed.0,
+            skipped: progress.skipped.0,
+            unreadable: progress.unreadable.0,
+            mismatches: list.map(|found| self.mismatch(found)).collect(),
+        })
+    }
+
+    fn mismatch(&self, found: &uraid_engine::Mismatch) -> Mismatch {
+        Mismatch {
+            sector: found.sector.0,
+            sectors: found.length.0,
+            member_sector: found.at.0,
+            member_sectors: found.count.0,
+            slots: found.slots.iter().map(|slot| slot.0).collect(),
+            members: found.slots.iter().map(|slot| self.member_or_slot(slot)).collect(),
+            known: found.is_known,
+            corrected: found.is_corrected,
+        }
+    }
+}
+
+fn end_word(end: CheckEnd) -> &'static str {
+    match end {
+        CheckEnd::Complete => "complete",
+        CheckEnd::Ended => "ended",
+        CheckEnd::Superseded => "superseded",
+        CheckEnd::Stopped => "stopped",
+    }
+}
+
+/// One line for the log.
+fn summary(checked: &Checked) -> String {
+    let (word, progress) = (pass_word(checked.kind), &checked.progress);
+    let mismatched = counted(progress.mismatched.0, "sector disagrees", "sectors disagree");
+    format!("{word} {}: {mismatched}, {} corrected", end_word(checked.end), progress.corrected.0)
+}

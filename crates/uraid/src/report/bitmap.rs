@@ -1,0 +1,17 @@
+//! The write-intent bitmap of a running array, in a report.
+//! Owns: its figures. Not here: mdadm's and md's lines of it (`report`, `mdstat`).
+
+use serde::{Deserialize, Serialize};
+
+/// A write-intent bitmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Bitmap {
+    /// What a bit stands for.
+    pub chunk_sectors: u64,
+    /// Bits.
+    pub chunks: u64,
+    /// Bits that are set.
+    pub dirty: u64,
+    /// Groups of 2048 bits of which some are set.
+    pub pages_dirty: u64,
+}

@@ -1,0 +1,163 @@
+//! Arrays with a write-intent bitmap, on the real binary: what a crash leaves is resynced, and only that.
+//! Owns: create, serve, kill -9, detail, mdstat and examine of such arrays. Not here: which power cut finds which bit
+//! missing (the simulator), md itself (`xtask vm`).
+
+use crate::common::{MIB, Scratch, Served, pattern, wait};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const SIZE: u64 = 64 * MIB;
+const LEVELS: [(&str, usize); 4] = [("1", 2), ("10", 4), ("5", 3), ("6", 4)];
+
+/// How many bits are set, by `examine`.
+fn dirty(scratch: &Scratch, member: &Path) -> u64 {
+    let text = scratch.uraid([std::ffi::OsStr::new("examine"), member.as_os_str()]).expect_done().stdout;
+    let line = text.lines().find(|line| line.contains("bits (chunks), ")).unwrap_or_else(|| panic!("{text}"));
+    let after = line.split("bits (chunks), ").nth(1).expect("the line has it");
+    after.split(' ').next().expect("a number").parse().expect("a number")
+}
+
+fn report(scratch: &Scratch) -> Value {
+    let shown = scratch.uraid(["detail", "--json", "bits"]).expect_done().stdout;
+    serde_json::from_str(&shown).expect("JSON")
+}
+
+fn create(scratch: &Scratch, level: &str, count: usize) -> Vec<PathBuf> {
+    let members = scratch.members(&format!("m{level}-"), count, SIZE);
+    let options = format!("-l {level} -n {count} --assume-clean --bitmap=internal --bitmap-chunk=64K");
+    let options = if level == "1" { options } else { format!("{options} -c 64K") };
+    scratch.create("bits", &options, &members);
+    members
+}
+
+/// The bytes that all members have read since the start.
+fn bytes_read(scratch: &Scratch) -> u64 {
+    let report = report(scratch);
+    let members = report["members"].as_array().expect("a list").iter();
+    members.map(|member| member["io"]["reads"]["bytes"].as_u64().unwrap_or_else(|| panic!("{member}"))).sum()
+}
+
+fn expect_bytes(served: &Served, at: u64, data: &[u8]) {
+    assert_eq!(served.client().read(at, data.len()).expect("connected").as_deref(), Ok(data));
+}
+
+#[test]
+fn a_clean_stop_leaves_no_bit_and_a_crash_only_those_of_what_was_written() {
+    for (level, count) in LEVELS {
+        let scratch = Scratch::new();
+        let members = create(&scratch, level, count);
+        assert!(dirty(&scratch, &members[0]) > 900, "raid{level}: all are set at first");
+        let served = scratch.ready(&[], &members);
+        assert_eq!(served.stop().code, Some(0));
+        for member in &members {
+            assert_eq!(dirty(&scratch, member), 0, "raid{level}");
+        }
+        let served = scratch.ready(&[], &members);
+        let mut client = served.client();
+        let places = [0, 5 * MIB + 512, 17 * MIB];
+        for (seed, at) in (1..).zip(places) {
+            assert_eq!(client.write(at, &pattern(seed, 4096)).expect("connected"), 0);
+        }
+        served.kill_unawaited();
+        drop(served);
+        let of_members: Vec<u64> = members.iter().map(|member| dirty(&scratch, member)).collect();
+        assert!(of_members.iter().all(|bits| (3..=4).contains(bits)), "raid{level}: {of_members:?}");
+        let served = scratch.ready(&[], &members);
+        served.wait_until_consistent();
+        let read = bytes_read(&scratch);
+        assert!(read <= 4 * 65_536 * count as u64, "raid{level}: {read} bytes were read for 3 dirty chunks");
+        for (seed, at) in (1..).zip(places) {
+            expect_bytes(&served, at, &pattern(seed, 4096));
+        }
+        assert_eq!(served.stop().code, Some(0));
+        assert_eq!(dirty(&scratch, &members[0]), 0, "raid{level}");
+    }
+}
+
+#[test]
+fn copies_that_a_crash_left_different_agree_after_the_resync_of_the_dirty_chunks() {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "1", 2);
+    assert_eq!(scratch.ready(&[], &members).stop().code, Some(0));
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(3 * MIB, &pattern(5, 4096)).expect("connected"), 0);
+    served.kill_unawaited();
+    drop(served);
+    let data = |member: &Path| fs::read(member).expect("a member")[MIB as usize..].to_vec();
+    // A crash between the copies: one has the write, the other what was there before.
+    let offset = report_offset(&scratch, &members[1]);
+    crate::common::superblock::write_at(&members[1], offset + 3 * MIB, &[0; 4096]);
+    let served = scratch.ready(&[], &members);
+    served.wait_until_consistent();
+    assert_eq!(served.stop().code, Some(0));
+    let start = offset as usize - MIB as usize;
+    assert!(data(&members[0])[start..] == data(&members[1])[start..], "the copies agree");
+}
+
+/// The first byte of the data of a member.
+fn report_offset(scratch: &Scratch, member: &Path) -> u64 {
+    let text = scratch.uraid([std::ffi::OsStr::new("examine"), member.as_os_str()]).expect_done().stdout;
+    let line = text.lines().find(|line| line.contains("Data Offset : ")).unwrap_or_else(|| panic!("{text}"));
+    let sectors = line.split(" : ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a number");
+    sectors.parse::<u64>().expect("a number") * 512
+}
+
+#[test]
+fn detail_and_mdstat_show_the_bitmap_in_mdadms_words() {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "5", 3);
+    let shown = scratch.uraid(["detail".into(), members[0].clone(), members[1].clone(), members[2].clone()]);
+    let shown = shown.expect_done().stdout;
+    assert!(shown.contains("     Intent Bitmap : Internal\n") && !shown.contains("Read-Only"), "{shown}");
+    let served = scratch.ready(&[], &members);
+    assert!(!served.client().is_read_only);
+    let shown = scratch.uraid(["detail", "bits"]).expect_done().stdout;
+    for line in ["     Intent Bitmap : Internal\n", "Consistency Policy : bitmap\n"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let stat = scratch.uraid(["mdstat"]).expect_done().stdout;
+    assert!(stat.contains("      bitmap: 1/1 pages [4KB], 64KB chunk\n"), "{stat}");
+    assert_eq!(report(&scratch)["bitmap"]["chunks"], 1008);
+    wait(|| report(&scratch)["bitmap"]["dirty"] == 0).expect("an idle array clears its bits");
+    let stat = scratch.uraid(["mdstat"]).expect_done().stdout;
+    assert!(stat.contains("      bitmap: 0/1 pages [0KB], 64KB chunk\n"), "{stat}");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_bitmap_that_is_older_than_the_superblocks_is_not_believed() {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "1", 2);
+    assert_eq!(scratch.ready(&[], &members).stop().code, Some(0));
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &pattern(5, 4096)).expect("connected"), 0);
+    served.kill_unawaited();
+    drop(served);
+    for member in &members {
+        // Events of the bitmap, 24 bytes behind its header at sector 16.
+        crate::common::superblock::write_at(member, 16 * 512 + 24, &0u64.to_le_bytes());
+    }
+    let served = scratch.ready(&[], &members);
+    served.wait_for("the bitmap is out of date: all of its ");
+    served.wait_until_consistent();
+    assert!(bytes_read(&scratch) > SIZE, "everything was compared");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn what_create_cannot_do_is_refused_by_name() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 16 * MIB);
+    let refused = |code: i32, options: &str, text: &str| {
+        let words = format!("create {options} -n 2").split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let members = members.iter().map(|member| member.display().to_string());
+        let done = scratch.uraid(words.into_iter().chain(members));
+        assert!(done.code == Some(code) && done.stderr.contains(text), "{text}: {done:?}");
+    };
+    refused(2, "-l 1 -b clustered", "makes no clustered bitmaps");
+    refused(2, "-l 1 -b lockless", "makes no lockless bitmaps");
+    refused(1, "-l 0 -b internal", "raid0 has no redundancy");
+    refused(1, "-l 1 -b internal --bitmap-chunk=3K", "bitmap chunk is 3 KiB, expected a power of two from 4 KiB");
+    refused(2, "-l 1 -b /some/file", "expected internal or none");
+}
