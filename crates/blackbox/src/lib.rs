@@ -4,6 +4,7 @@
 //! Invariant: leaves no process, mount or file behind. Spec: docs/errors.md; the NBD protocol.
 
 pub mod binary;
+pub mod day;
 pub mod foreign;
 pub mod model;
 pub mod mount;

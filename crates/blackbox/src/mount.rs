@@ -103,6 +103,19 @@ impl Mounted {
         let at = self.at.take().expect("it is mounted");
         run(&mut foreign::command("umount", [at])).expect_done();
     }
+
+    /// Unmounts a file system whose device is gone: what was not written back is lost.
+    pub fn abandon(mut self) {
+        let at = self.at.take().expect("it is mounted");
+        // The kernel may be about to shut it down.
+        for _ in 0..100 {
+            if run(foreign::command("umount", [&at]).stderr(Stdio::null())).code == Some(0) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        run(&mut foreign::command("umount", ["--lazy".as_ref(), at.as_os_str()]));
+    }
 }
 
 impl Drop for Mounted {

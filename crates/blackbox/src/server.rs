@@ -161,6 +161,12 @@ impl Server {
         self.child.wait().expect("it is our child");
     }
 
+    /// kill -9, while others still use this server.
+    #[track_caller]
+    pub fn end_at_once(&self) {
+        kill_process(self.pid(), Signal::KILL).expect("it is our child");
+    }
+
     /// SIGTERM, and waits for exit code 0.
     #[track_caller]
     pub fn stop(mut self) {

@@ -3,6 +3,7 @@
 
 mod cases;
 mod compat;
+mod day;
 mod force;
 mod golden;
 mod golden_text;
@@ -138,6 +139,7 @@ pub(crate) fn matrix() -> Tally {
     });
     sum.add(tally_of(forced));
     sum.add(tally_of(rebuilt));
+    sum.add(tally_of(day::run()));
     sum
 }
 
@@ -148,7 +150,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-/// `vm matrix [--full [MINUTES] | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
+/// `vm matrix [--full [MINUTES] | --day | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
 /// other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let tally = match words {
@@ -161,12 +163,13 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
             };
             tally_of(matrix::run_full(minutes))
         }
+        ["--day"] => tally_of(day::run()),
         ["--handover"] => tally_of(handover::run()),
         ["--force"] => force::run_full(),
         ["--rebuild"] => rebuild::run_full(),
         ["--reshape"] => reshape::run_full(),
         _ => {
-            println!("vm matrix takes --full, --handover, --force, --rebuild, --reshape, or nothing");
+            println!("vm matrix takes --full, --day, --handover, --force, --rebuild, --reshape, or nothing");
             return false;
         }
     };
