@@ -47,6 +47,8 @@ enum Step {
     Fail,
     /// The spare is removed and added again.
     RemoveAndAdd,
+    /// A member leaves and comes back to its slot, by the bitmap.
+    ReAdd,
     /// Everything is compared.
     Check,
     /// A spoiled sector is found, named and repaired.
@@ -57,11 +59,11 @@ enum Step {
 
 impl Step {
     fn takes_a_member_away(self) -> bool {
-        matches!(self, Step::Fail | Step::Freeze)
+        matches!(self, Step::Fail | Step::ReAdd | Step::Freeze)
     }
 }
 
-const STEPS: [Step; 5] = [Step::Fail, Step::RemoveAndAdd, Step::Check, Step::Repair, Step::Freeze];
+const STEPS: [Step; 6] = [Step::Fail, Step::RemoveAndAdd, Step::ReAdd, Step::Check, Step::Repair, Step::Freeze];
 
 /// What a day has seen.
 #[derive(Clone, Copy, Default, Debug)]
@@ -244,6 +246,18 @@ impl Day {
             Step::RemoveAndAdd => {
                 let spare = self.device(server, "spare")?;
                 self.uraid(server, "remove", &[&spare], 0)?;
+                self.uraid(server, "add", &[&spare], 0)
+            }
+            Step::ReAdd => {
+                // A spare would take the slot.
+                let spare = self.device(server, "spare")?;
+                self.uraid(server, "remove", &[&spare], 0)?;
+                let victim = self.device(server, "active sync")?;
+                self.uraid(server, "fail", &[&victim], 0)?;
+                self.uraid(server, "remove", &[&victim], 0)?;
+                std::thread::sleep(Duration::from_millis(100));
+                self.uraid(server, "re-add", &[&victim], 0)?;
+                wait_until_whole(server)?;
                 self.uraid(server, "add", &[&spare], 0)
             }
             Step::Check => self.uraid(server, "check", &["--wait"], 0),

@@ -15,7 +15,7 @@ use crate::mail::{Answer, Call, Mail, Message, STEWARD};
 use crate::mark::Mark;
 use crate::master::Master;
 use crate::member_counts::MemberCounts;
-use crate::membership::{AddError, RemoveError, Vacancy};
+use crate::membership::{AddError, ReAddError, RemoveError, Vacancy};
 use crate::mirror::Mirror;
 use crate::pass::Pass;
 use crate::passes::PassError;
@@ -186,6 +186,18 @@ impl<W: World> Array<W> {
         self.lifecycle().membership.add(index).await
     }
 
+    /// The slot into which a device with this superblock can return with what it holds. Shard 0 only.
+    pub fn former_slot(&self, superblock: &Superblock) -> Result<Slot, ReAddError> {
+        self.lifecycle().membership.former_slot(superblock)
+    }
+
+    /// Gives a former member its slot back. `former` is the superblock that it had; it was reserved with one of a new number,
+    /// and is installed on every shard. Returns when the superblocks say so; what it has missed is recovered beside requests.
+    /// After an error the caller lets it go, if its state is [`MemberState::Removed`]. Shard 0 only.
+    pub async fn re_add(&self, index: usize, former: &Superblock) -> Result<(), ReAddError> {
+        self.lifecycle().membership.re_add(index, former).await
+    }
+
     /// Takes a spare or a failed member out of the array. Returns when no request uses it and the superblocks of the
     /// others say so; its own stays as it is, as with md. Then [`Array::let_go`] on every shard. Shard 0 only.
     pub async fn remove(&self, index: usize) -> Result<(), RemoveError> {
@@ -247,6 +259,10 @@ impl<W: World> Array<W> {
                 None => Err(Call::Lock(range)),
             },
             Call::PassReport => Ok(Answer::Passed(self.pass.report())),
+            Call::BitsToRecover(bits) => {
+                self.shared.intent.set_to_recover(bits);
+                Ok(Answer::Done)
+            }
             Call::TakeFindings => Ok(Answer::Findings(self.pass.take_findings())),
             Call::Steer(steering) => {
                 self.pass.steer(steering);
@@ -269,7 +285,7 @@ impl<W: World> Array<W> {
 
     async fn answer(&self, call: Call) -> Answer {
         match call {
-            Call::Switch(_) | Call::PassReport | Call::TakeFindings | Call::Steer(_) => {
+            Call::Switch(_) | Call::BitsToRecover(_) | Call::PassReport | Call::TakeFindings | Call::Steer(_) => {
                 unreachable!("these are answered at once")
             }
             Call::Drain(epoch) => {

@@ -30,6 +30,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::local::{Notify, Permit, Semaphore, join_all, race};
 use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sector, Sectors};
@@ -134,6 +135,16 @@ impl<W: World> Bitmap<W> {
         BitmapStatus { chunk: header.chunk(), chunks: header.chunks(), dirty: state.image.count(), groups_dirty }
     }
 
+    /// A member with fewer events may have missed writes whose bits were cleared.
+    pub(crate) fn events_cleared(&self) -> u64 {
+        self.state.borrow().image.header().events_cleared
+    }
+
+    /// All bits as they are now.
+    pub(crate) fn snapshot_bits(&self) -> Arc<BitmapImage> {
+        Arc::new(self.state.borrow().image.clone())
+    }
+
     /// Brings the bitmaps of all members up, before the first superblock is written: a superblock never has more events
     /// than its bitmap. Returns the members that failed. The caller judges them.
     pub(crate) async fn bring_up(&self) -> Vec<FailedMember> {
@@ -144,22 +155,20 @@ impl<W: World> Bitmap<W> {
         failures(join_all(self.behind.iter().map(async |member| (*member, self.write_whole(*member).await))).await)
     }
 
-    /// Gives a member that is to take a slot the whole bitmap. From then on it gets every bit.
+    /// Gives a member that is to take a slot the whole bitmap. From then on it gets every bit. The caller judges an error.
     pub(crate) async fn give_to(&self, member: usize) -> Result<(), IoError> {
         let _one = self.turn.acquire(1).await;
         if self.state.borrow().holders.contains(&member) {
             return Ok(());
         }
-        match self.write_whole(member).await {
-            Ok(()) => {
-                self.state.borrow_mut().holders.push(member);
-                Ok(())
-            }
-            Err(error) => {
-                self.judge.judge_members(&[(member, error)]).await;
-                Err(error)
-            }
-        }
+        self.write_whole(member).await?;
+        self.state.borrow_mut().holders.push(member);
+        Ok(())
+    }
+
+    /// Judges a member that could not take it.
+    pub(crate) async fn judge(&self, member: usize, error: IoError) {
+        self.judge.judge_members(&[(member, error)]).await;
     }
 
     /// Makes these bits durable. It waits for no drain, so a request inside an epoch may wait for it.

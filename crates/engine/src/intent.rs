@@ -1,5 +1,5 @@
 //! What a shard knows of the write-intent bitmap: the bits that are set and cannot be cleared now.
-//! Owns: [`Intent`], which bits a write needs, where a resync may skip. Not here: setting and clearing bits (`bitmap`).
+//! Owns: [`Intent`], which bits a write needs, where a resync or a recovery may skip. Not here: setting and clearing bits (`bitmap`).
 //! Invariant: a known bit is set durably on every member with a slot, and stays so until the shard has a view that
 //! forgets it and every request from before that view has left.
 //!
@@ -9,8 +9,9 @@
 //! ```
 
 use crate::assemble::StartPlan;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::sync::Arc;
 use uraid_block::ArrayRange;
 use uraid_format::bitmap::BitmapImage;
 use uraid_layout::Layout;
@@ -36,6 +37,8 @@ struct Map {
     round: Cell<BitsRound>,
     /// The chunks that the resync of this start has to pass over; `None`: all.
     to_resync: Option<BitmapImage>,
+    /// The chunks that the next recovery by bits has to pass over.
+    to_recover: RefCell<Option<Arc<BitmapImage>>>,
 }
 
 impl Intent {
@@ -59,6 +62,7 @@ impl Intent {
             known: vec![Cell::new(0); (header.chunks() as usize).div_ceil(64)],
             round: Cell::default(),
             to_resync,
+            to_recover: RefCell::default(),
         }))
     }
 
@@ -107,14 +111,24 @@ impl Intent {
     /// and where that stretch ends. It is rounded to whole blocks, and so may reach into chunks that are clean.
     pub(crate) fn stretch_to_resync(&self, at: u64, end: u64) -> Option<Range<u64>> {
         assert!(at < end, "a stretch is not empty");
-        let Some((map, bits)) = self.0.as_ref().and_then(|map| Some((map, map.to_resync.as_ref()?))) else {
-            return Some(at..end);
-        };
-        let chunk = bits.next_set(at >> map.shift)?;
-        let start = at.max((chunk << map.shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);
-        let until = |chunk: u64| end.min((chunk << map.shift).next_multiple_of(STRETCH_ALIGNMENT));
-        let until = bits.next_clear(chunk).map_or(end, until);
-        (start < end).then_some(start..until)
+        match self.0.as_ref().and_then(|map| Some((map, map.to_resync.as_ref()?))) {
+            Some((map, bits)) => map.stretch(bits, at, end),
+            None => Some(at..end),
+        }
+    }
+
+    /// Notes what the next recovery by bits has to pass over.
+    pub(crate) fn set_to_recover(&self, bits: Arc<BitmapImage>) {
+        let map = self.0.as_ref().expect("a recovery by bits is of an array with a bitmap");
+        map.to_recover.replace(Some(bits));
+    }
+
+    /// The same as [`Intent::stretch_to_resync`], of a recovery by bits.
+    pub(crate) fn stretch_to_recover(&self, at: u64, end: u64) -> Option<Range<u64>> {
+        assert!(at < end, "a stretch is not empty");
+        let map = self.0.as_ref().expect("a recovery by bits is of an array with a bitmap");
+        let bits = map.to_recover.borrow();
+        map.stretch(bits.as_ref().expect("the bits come before the pass"), at, end)
     }
 }
 
@@ -131,6 +145,15 @@ impl Map {
         let chunks = first >> self.shift..(last >> self.shift) + 1;
         assert!(chunks.end <= self.chunks, "each sector has its chunk");
         chunks
+    }
+
+    /// The first stretch of set bits that reaches into `at..end`, from `at` on.
+    fn stretch(&self, bits: &BitmapImage, at: u64, end: u64) -> Option<Range<u64>> {
+        let chunk = bits.next_set(at >> self.shift)?;
+        let start = at.max((chunk << self.shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);
+        let until = |chunk: u64| end.min((chunk << self.shift).next_multiple_of(STRETCH_ALIGNMENT));
+        let until = bits.next_clear(chunk).map_or(end, until);
+        (start < end).then_some(start..until)
     }
 
     #[inline]
@@ -163,8 +186,9 @@ mod tests {
         };
         let mut bits = BitmapImage::filled(header, Sectors(8)).expect("it fits").cleared();
         [13, 14, 99].into_iter().for_each(|chunk| bits.set(chunk));
-        let known = vec![Cell::new(0); 2];
-        let map = Map { shift: 0, chunks: 100, rows: None, known, round: Cell::default(), to_resync: Some(bits) };
+        let (known, to_recover) = (vec![Cell::new(0); 2], RefCell::default());
+        let map =
+            Map { shift: 0, chunks: 100, rows: None, known, round: Cell::default(), to_resync: Some(bits), to_recover };
         let intent = Intent(Some(map));
         assert_eq!(intent.stretch_to_resync(0, 100), Some(8..16));
         assert_eq!(intent.stretch_to_resync(8, 100), Some(8..16), "from its start it is the same");

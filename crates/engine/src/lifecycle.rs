@@ -138,7 +138,7 @@ impl<W: World> Lifecycle<W> {
         let health = Health::new(&steward, &judge, &recorder);
         let passes = Passes::new(&steward, &recorder, &flusher, bitmap.as_ref());
         let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, &passes, torn_resync);
-        let membership = Membership::new(&steward, &recorder);
+        let membership = Membership::new(&steward, &recorder, &passes, bitmap.as_ref());
         Lifecycle {
             steward,
             judge,

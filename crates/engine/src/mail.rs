@@ -11,8 +11,10 @@ use crate::recorded::{FailureOutcome, Recorded};
 use crate::torn::{TornParts, TornState};
 use crate::view::{Epoch, View};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::{Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
+use uraid_format::bitmap::BitmapImage;
 use uraid_layout::Row;
 
 /// The shard that the steward runs on.
@@ -59,6 +61,8 @@ pub(crate) enum Call {
     Torn,
     /// Steward to shard: the torn part of your row that begins here is in this state.
     SetTorn { row: Row, start: Sectors, state: TornState },
+    /// Steward to shard: the next recovery by bits is of these chunks.
+    BitsToRecover(Arc<BitmapImage>),
     /// Steward to shard: pass over all that you own. Answer when that is over, or the array stops or freezes.
     Pass(PassOrder),
     /// Steward to shard: how far have you come?

@@ -63,7 +63,7 @@ marks! {
     BitmapWriteFailed,
     /// Bitmap: bits are cleared.
     BitsCleared,
-    /// Bitmap: a resync skips what no bit names.
+    /// Bitmap: a resync, or a recovery of a former member, skips what no bit names.
     ResyncSkippedClean,
     /// Start: a stop arrived first.
     StartStopped,

@@ -189,8 +189,12 @@ pub(crate) struct Master {
     is_suspect: bool,
     /// Slots whose recovery has ended, and is not recorded yet.
     shown_recovered: SlotSet,
+    /// Slots in which a member that recovers lacks only what the bitmap names. Of no meaning for the others.
+    by_bits: SlotSet,
     /// The spare that the superblocks do not list yet.
     joining: Option<usize>,
+    /// The former member that the superblocks do not list in its slot yet.
+    returning: Option<usize>,
     /// The gate was open.
     has_opened: bool,
     /// The array is frozen. It stays so until its next start, or until the members that it froze over are failed.
@@ -271,7 +275,9 @@ impl Master {
             is_dirty: resync_from(plan) == Some(Sectors::ZERO),
             is_suspect: false,
             shown_recovered: SlotSet::EMPTY,
+            by_bits: recovery::by_bits(plan),
             joining: None,
+            returning: None,
             has_opened: false,
             frozen: None,
             missed_round: SlotSet::EMPTY,
@@ -380,7 +386,7 @@ impl Master {
                 self.is_dirty = true;
                 self.version += 1;
             }
-            Change::TakeSpare { member, slot } => self.take_spare(member, slot),
+            Change::TakeSpare { member, slot } => self.take_slot(member, slot, false),
             Change::CheckpointRecovery(slots, below) => self.note_recovered(slots, below),
             Change::ShowRecovered(slots) => {
                 self.shown_recovered = slots;
@@ -482,6 +488,9 @@ impl Master {
         if round.names_all {
             assert!(round.version >= self.recorded, "rounds follow one another");
             self.recorded = round.version;
+        }
+        if round.version == self.version {
+            self.returning = None;
         }
         self.unnamed.retain(|member| !round.proven.contains(member));
         self.is_recorded |= self.shows(self.version);

@@ -1,5 +1,5 @@
 //! Members that join and leave an array which runs.
-//! Owns: [`Membership`], [`AddError`], [`RemoveError`], the order of the steps. Not here: the devices on each shard
+//! Owns: [`Membership`], [`AddError`], [`ReAddError`], [`RemoveError`], the order of the steps. Not here: the devices on each shard
 //! (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks (`record`).
 //! Invariant: a member that joins takes a slot only when every superblock lists it as a spare. A member that leaves has
 //! no slot, no request in flight, and no superblock that lists it, before its device is let go.
@@ -11,6 +11,11 @@
 //!   superblocks list it as a spare             the spare, if it is given
 //!   the state says so: it may take a slot      the same; see `passes`
 //!
+//!   a former member is installed as above      the array as it was
+//!   drain, the whole bitmap on it, superblocks
+//!   list it in its slot, to be recovered       the recovery goes on by the bits
+//!   drain: every write goes to it              the same
+//!
 //!   a failure is recorded, or it is a spare    the array as it is
 //!   drain: no request knows the member         the same
 //!   superblocks list it as removed             the array without it
@@ -18,7 +23,9 @@
 //! ```
 
 use crate::World;
+use crate::bitmap::Bitmap;
 use crate::master::{Change, MemberState, Membership as Step};
+use crate::passes::Passes;
 use crate::places::MEMBERS_MAX;
 use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
@@ -26,8 +33,8 @@ use crate::steward::Steward;
 use crate::view::Gate;
 use std::rc::Rc;
 use uraid_block::local::Semaphore;
-use uraid_block::{ErrorKind, IoError};
-use uraid_format::{ROLES_MAX, Superblock};
+use uraid_block::{ErrorKind, IoError, Sectors, Slot};
+use uraid_format::{Features, ROLES_MAX, Superblock};
 use uraid_layout::Level;
 
 /// Why no member joins an array.
@@ -54,6 +61,65 @@ pub enum AddError {
         /// How many there are.
         maximum: usize,
     },
+    /// Its own superblock could not be written.
+    #[error("its superblock cannot be written")]
+    Superblock(#[source] IoError),
+}
+
+/// Why a former member does not return with what it holds. The text follows its name and a colon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReAddError {
+    /// No member joins now.
+    #[error(transparent)]
+    NotNow(AddError),
+    /// It is not known what it has missed.
+    #[error("has missed writes, and without a write-intent bitmap it is not known which")]
+    NoBitmap,
+    /// It had no slot.
+    #[error("had no slot, so there is nothing to take back")]
+    NoSlot,
+    /// Another member has its slot.
+    #[error("was in {slot}, which has another member")]
+    Taken {
+        /// Its slot.
+        slot: Slot,
+    },
+    /// It has missed more than the bitmap names.
+    #[error("counts {found} events, and the bitmap names what was written since {expected}: it has missed more")]
+    TooOld {
+        /// Its events.
+        found: u64,
+        /// Those that the bitmap begins with.
+        expected: u64,
+    },
+    /// It ran without the array.
+    #[error("counts {found} events, the array {expected}: both have run without the other")]
+    Ahead {
+        /// Its events.
+        found: u64,
+        /// Those of the array.
+        expected: u64,
+    },
+    /// It ran without a member that is in sync.
+    #[error("ran without a member that is in sync, so its data is another")]
+    Apart,
+    /// It never held everything.
+    #[error("was recovered up to {} of {} when it left", found.size(), expected.size())]
+    Incomplete {
+        /// How far it was recovered.
+        found: Sectors,
+        /// What it would hold then.
+        expected: Sectors,
+    },
+    /// It lists bad blocks.
+    #[error("lists bad blocks, which a recovery does not avoid yet")]
+    BadBlocks,
+    /// Its superblock describes another shape, or leaves no room for the bitmap.
+    #[error("has a superblock of another shape than the array has now")]
+    Shape,
+    /// It could not take the bitmap.
+    #[error("the bitmap cannot be written to it")]
+    Bitmap(#[source] IoError),
     /// Its own superblock could not be written.
     #[error("its superblock cannot be written")]
     Superblock(#[source] IoError),
@@ -97,13 +163,26 @@ pub struct Vacancy {
 pub(crate) struct Membership<W: World> {
     steward: Rc<Steward<W>>,
     recorder: Rc<Recorder<W>>,
+    passes: Rc<Passes<W>>,
+    bitmap: Option<Rc<Bitmap<W>>>,
     /// One removal at a time.
     turn: Rc<Semaphore>,
 }
 
 impl<W: World> Membership<W> {
-    pub(crate) fn new(steward: &Rc<Steward<W>>, recorder: &Rc<Recorder<W>>) -> Membership<W> {
-        Membership { steward: steward.clone(), recorder: recorder.clone(), turn: Semaphore::new(1) }
+    pub(crate) fn new(
+        steward: &Rc<Steward<W>>,
+        recorder: &Rc<Recorder<W>>,
+        passes: &Rc<Passes<W>>,
+        bitmap: Option<&Rc<Bitmap<W>>>,
+    ) -> Membership<W> {
+        Membership {
+            steward: steward.clone(),
+            recorder: recorder.clone(),
+            passes: passes.clone(),
+            bitmap: bitmap.cloned(),
+            turn: Semaphore::new(1),
+        }
     }
 
     /// Whether a member could join now, and with which number.
@@ -130,7 +209,7 @@ impl<W: World> Membership<W> {
     }
 
     /// Reserves the next index for a device with this superblock, which is made from the last vacancy. The member takes
-    /// part in nothing until [`Membership::add`].
+    /// part in nothing until [`Membership::add`] or [`Membership::re_add`].
     pub(crate) fn reserve(&self, superblock: Superblock) -> Result<usize, AddError> {
         let vacancy = self.vacancy()?;
         assert_eq!(vacancy.number, superblock.dev_number, "one device joins at a time");
@@ -171,6 +250,66 @@ impl<W: World> Membership<W> {
         };
         steward.apply(Change::Membership(Step::Remove(member)));
         Err(error)
+    }
+
+    /// The slot into which a device with this superblock returns, if it lacks only what the bitmap names.
+    pub(crate) fn former_slot(&self, former: &Superblock) -> Result<Slot, ReAddError> {
+        self.vacancy().map_err(ReAddError::NotNow)?;
+        let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
+        let slot = former.own_role().slot().ok_or(ReAddError::NoSlot)?;
+        let master = self.steward.master();
+        self.check_shape(former)?;
+        if master.writable().contains(slot) {
+            return Err(ReAddError::Taken { slot });
+        }
+        let (found, expected) = (former.events, master.events());
+        if found > expected {
+            return Err(ReAddError::Ahead { found, expected });
+        }
+        if master.was_apart(former) {
+            return Err(ReAddError::Apart);
+        }
+        let expected = bitmap.events_cleared();
+        if found < expected && !sabotage::is(Sabotage::ReAddTooOld) {
+            return Err(ReAddError::TooOld { found, expected });
+        }
+        let features = former.features;
+        // A recovery by bits that did not end has lost none of them.
+        if features.contains(Features::RECOVERY_OFFSET) && !features.contains(Features::RECOVERY_BITMAP) {
+            let found = Sectors(former.recovery_offset);
+            return Err(ReAddError::Incomplete { found, expected: former.size });
+        }
+        if features.contains(Features::BAD_BLOCKS) {
+            return Err(ReAddError::BadBlocks);
+        }
+        Ok(slot)
+    }
+
+    fn check_shape(&self, former: &Superblock) -> Result<(), ReAddError> {
+        let master = self.steward.master();
+        let own = master.template();
+        let shape = |superblock: &Superblock| {
+            let Superblock { set_uuid, version, level, layout, chunk, raid_disks, size, .. } = superblock;
+            (*set_uuid, *version, *level, *layout, *chunk, *raid_disks, *size)
+        };
+        let is_alike = shape(former) == shape(own) && !former.features.contains(Features::REPLACEMENT);
+        let has_slot = former.own_role().slot().is_some_and(|slot| slot.0 < self.steward.shared.layout.slots());
+        if is_alike && has_slot && master.has_room_for_bitmap(former) { Ok(()) } else { Err(ReAddError::Shape) }
+    }
+
+    /// Gives a member its slot back that had this superblock. Returns when the superblocks say so. Every shard must have its
+    /// device.
+    pub(crate) async fn re_add(&self, member: usize, former: &Superblock) -> Result<(), ReAddError> {
+        let steward = &self.steward;
+        let slot = self.former_slot(former)?;
+        assert_eq!(steward.shared.members.len(), member + 1, "it is installed");
+        self.passes.give_back(member, slot, || self.former_slot(former).map(|_| ())).await?;
+        match steward.master().members()[member] {
+            MemberState::Faulty { error, .. } => Err(ReAddError::Superblock(error)),
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare | MemberState::Removed => {
+                Ok(())
+            }
+        }
     }
 
     /// Takes a member out of the array: a spare, or one that has failed. Returns when no request and no superblock knows

@@ -32,7 +32,7 @@ use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::join_all;
-use uraid_block::{ArraySector, ErrorKind, IoError, MemberSector, Sectors, ShardIndex, Slot};
+use uraid_block::{ArraySector, ErrorKind, IoError, MemberSector, Sectors, ShardIndex};
 use uraid_layout::{CopyLayout, Layout, Row};
 
 /// The most windows that one shard has in flight.
@@ -233,15 +233,12 @@ impl<W: World> Pass<W> {
     /// unit, and within what the members hold contiguously.
     fn window_from(&self, order: &PassOrder, at: u64) -> Option<Window> {
         match (&self.shared.layout, order.kind) {
-            (Layout::Copies(layout), PassKind::Recovery) => {
-                let slot = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
-                self.window_of_member(layout, slot, at)
-            }
-            (Layout::Copies(_) | Layout::Parity(_), kind) => self.window_of_units(kind, at),
+            (Layout::Copies(layout), PassKind::Recovery) => self.window_of_member(layout, order, at),
+            (Layout::Copies(_) | Layout::Parity(_), _) => self.window_of_units(order, at),
         }
     }
 
-    fn window_of_units(&self, kind: PassKind, at: u64) -> Option<Window> {
+    fn window_of_units(&self, order: &PassOrder, at: u64) -> Option<Window> {
         let shards = u64::from(self.shared.world.shards());
         let (own, chunk) = (self.shared.world.shard(), self.shared.layout.chunk().0);
         let total = progress::total(&self.shared.layout).0;
@@ -259,8 +256,9 @@ impl<W: World> Pass<W> {
                 at = end;
                 continue;
             }
-            let stretch = match kind {
+            let stretch = match order.kind {
                 PassKind::Resync => self.shared.intent.stretch_to_resync(at, total)?,
+                PassKind::Recovery if order.by_bits => self.shared.intent.stretch_to_recover(at, total)?,
                 // A check compares what no bit names, too: that is where it finds what went wrong unseen.
                 PassKind::Recovery | PassKind::Check | PassKind::Repair => at..total,
             };
@@ -281,7 +279,8 @@ impl<W: World> Pass<W> {
     }
 
     /// A window of what one member of a mirror holds.
-    fn window_of_member(&self, layout: &CopyLayout, slot: Slot, at: u64) -> Option<Window> {
+    fn window_of_member(&self, layout: &CopyLayout, order: &PassOrder, at: u64) -> Option<Window> {
+        let slot = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
         let (shards, own) = (u64::from(self.shared.world.shards()), self.shared.world.shard());
         let total = progress::total_of(&self.shared.layout, PassKind::Recovery).0;
         let mut at = at;
@@ -292,8 +291,18 @@ impl<W: World> Pass<W> {
                 at = (at / chunk + 1) * chunk;
                 continue;
             };
+            let end = sector.0 + self.shared.layout.contiguous(sector).0.min(total - at);
+            let run = match order.by_bits {
+                true => self.shared.intent.stretch_to_recover(sector.0, end).unwrap_or(end..end),
+                false => sector.0..end,
+            };
+            if run.start > sector.0 {
+                mark::hit(Mark::ResyncSkippedClean);
+                at += run.start - sector.0;
+                continue;
+            }
             let unit = sector.0 / UNIT;
-            let held = self.shared.layout.contiguous(sector).0.min((unit + 1) * UNIT - sector.0).min(total - at);
+            let held = ((unit + 1) * UNIT).min(run.end) - sector.0;
             if ShardIndex((unit % shards) as u16) != own {
                 at += held;
                 continue;

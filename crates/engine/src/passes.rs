@@ -28,7 +28,8 @@ use crate::findings::Checked;
 use crate::flush::Flusher;
 use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
-use crate::master::Change;
+use crate::master::{Change, Membership};
+use crate::membership::{AddError, ReAddError};
 use crate::pass_control::Steering;
 use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Progress};
 use crate::record::Recorder;
@@ -41,7 +42,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, race};
-use uraid_block::{IoError, Sectors, SlotSet};
+use uraid_block::{IoError, Sectors, Slot, SlotSet};
 use uraid_layout::Layout;
 
 /// How often the shards are asked how far they have come.
@@ -82,6 +83,8 @@ pub(crate) struct Passes<W: World> {
     /// A pass runs, or a spare takes its slot.
     is_running: Cell<bool>,
     is_flushing: Cell<bool>,
+    /// A former member has its slot, and a write may be under way that misses it.
+    is_giving_back: Cell<bool>,
     /// The number of the last order.
     number: Cell<u64>,
     /// Slots whose recovery met sectors that no member could give.
@@ -111,6 +114,7 @@ impl<W: World> Passes<W> {
             is_driven: Cell::new(false),
             is_running: Cell::new(false),
             is_flushing: Cell::new(false),
+            is_giving_back: Cell::new(false),
             number: Cell::new(0),
             given_up: Cell::new(SlotSet::EMPTY),
             progress: Cell::new(Progress { total, ..Progress::default() }),
@@ -163,7 +167,7 @@ impl<W: World> Passes<W> {
 
     /// What an open array does next.
     fn due(&self) -> Option<Next> {
-        let waits = self.steward.is_stopping.get() || self.steering.get().is_paused;
+        let waits = self.steward.is_stopping.get() || self.steering.get().is_paused || self.is_giving_back.get();
         if waits { None } else { self.needed() }
     }
 
@@ -262,8 +266,9 @@ impl<W: World> Passes<W> {
             let Some((member, slot)) = wanted.filter(|_| wanted == before) else { return };
             // Every bit must be on it before a write is.
             if let Some(bitmap) = &self.bitmap
-                && bitmap.give_to(member).await.is_err()
+                && let Err(error) = bitmap.give_to(member).await
             {
+                bitmap.judge(member, error).await;
                 let version = steward.master().version();
                 // If this fails, the array has frozen.
                 let _ = self.recorder.record_up_to(version).await;
@@ -285,11 +290,56 @@ impl<W: World> Passes<W> {
         steward.drain(epoch).await;
     }
 
+    /// Gives a former member its slot. Every bit is on it before a write is, and no recovery of it begins before each write
+    /// goes to it. `check` says whether it may still have it.
+    pub(crate) async fn give_back(
+        &self,
+        member: usize,
+        slot: Slot,
+        check: impl Fn() -> Result<(), ReAddError>,
+    ) -> Result<(), ReAddError> {
+        let steward = &self.steward;
+        let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
+        // As for a spare: late failures of the slot's last member are over.
+        let epoch = {
+            let _one = steward.transition.acquire(1).await;
+            steward.publish(Change::Nothing).await
+        };
+        steward.drain(epoch).await;
+        let (epoch, outcome) = {
+            let _one = steward.transition.acquire(1).await;
+            check()?;
+            bitmap.give_to(member).await.map_err(ReAddError::Bitmap)?;
+            check()?;
+            self.is_giving_back.set(true);
+            steward.apply(Change::Membership(Membership::Return { member, slot }));
+            self.given_up.set(self.given_up.get().without(slot));
+            let version = steward.master().version();
+            let outcome = self.recorder.record_up_to(version).await;
+            (steward.publish(Change::Nothing).await, outcome)
+        };
+        steward.drain(epoch).await;
+        self.is_giving_back.set(false);
+        steward.shared.view_changed.notify_all();
+        outcome.map_err(|error| ReAddError::NotNow(AddError::Frozen(error)))
+    }
+
     /// Passes over the array, and ends the pass, unless the array stops or freezes, or no member is left to recover.
     async fn pass(self: &Rc<Self>, kind: PassKind) {
         let steward = &self.steward;
         let order = self.order(kind);
         steward.pass_order.set(Some(order));
+        if order.by_bits {
+            let bits = self.bitmap.as_ref().expect("it has bits").snapshot_bits();
+            // Every write that sets a bit after this one goes to these members, too.
+            steward
+                .shared
+                .calls
+                .call_all(|| Call::BitsToRecover(bits.clone()))
+                .await
+                .into_iter()
+                .for_each(Answer::done);
+        }
         loop {
             let is_skipped = kind == PassKind::Resync && sabotage::is(Sabotage::SkipResync);
             if !is_skipped {
@@ -343,7 +393,8 @@ impl<W: World> Passes<W> {
         let from = self.recorded(kind, recovering).min(total);
         self.progress.set(Progress { kind, done: from, total, ..Progress::default() });
         self.number.set(self.number.get() + 1);
-        PassOrder { number: self.number.get(), kind, recovering, from, written_below }
+        let by_bits = kind == PassKind::Recovery && self.steward.master().lack_only_bits(recovering);
+        PassOrder { number: self.number.get(), kind, recovering, from, written_below, by_bits }
     }
 
     /// Whether what was passed over still counts: it does not if a freeze has ended since.

@@ -45,6 +45,8 @@ pub(crate) struct PassOrder {
     pub(crate) from: Sectors,
     /// What these members hold below this is kept right: what they lack above is for a later recovery.
     pub(crate) written_below: Sectors,
+    /// A recovery of members that lack only what a bitmap names: [`Call::BitsToRecover`](crate::mail::Call) came before.
+    pub(crate) by_bits: bool,
 }
 
 impl PassOrder {

@@ -208,7 +208,10 @@ impl<W: World> Recorder<W> {
         // Write one member at a time until one succeeds. The others follow in the same round even if an earlier one
         // failed: a member that is left two rounds behind would look stale after a crash, though nothing was answered
         // without it.
-        let mut waiting = images.iter().filter(|(member, _)| !lost.contains(member));
+        let returning = self.steward.master().returning();
+        let mut order: Vec<&Image> = images.iter().filter(|(member, _)| !lost.contains(member)).collect();
+        order.sort_by_key(|(member, _)| returning != Some(*member));
+        let mut waiting = order.into_iter();
         let alone = if sabotage::is(Sabotage::RecordTogether) { 0 } else { images.len() };
         for image in waiting.by_ref().take(alone) {
             match self.write_superblock(image).await {

@@ -92,6 +92,8 @@ pub enum Sabotage {
     SpareUnrecorded,
     /// A member that joins may take a slot before any superblock lists it.
     JoinUnrecorded,
+    /// A former member returns although bits of what it has missed were cleared.
+    ReAddTooOld,
     /// A recovered member is read before it was flushed.
     TrustUnflushed,
     /// Records that a member is recovered further than it is.
@@ -110,7 +112,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 45] = [
+    pub const ALL: [Sabotage; 46] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -149,6 +151,7 @@ impl Sabotage {
         Sabotage::SkipPassFlush,
         Sabotage::SpareUnrecorded,
         Sabotage::JoinUnrecorded,
+        Sabotage::ReAddTooOld,
         Sabotage::TrustUnflushed,
         Sabotage::RecoveredAhead,
         Sabotage::BitAfterData,

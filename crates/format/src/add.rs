@@ -70,6 +70,12 @@ pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock
     })
 }
 
+/// The superblock of a former member that returns: its own, with another number. Its old number stays one of a device that
+/// failed, as the superblocks of all who left before say.
+pub fn returned_superblock(former: &Superblock, template: &Superblock, number: u32) -> Superblock {
+    Superblock { dev_number: number, roles: roles_with(&template.roles, number), ..former.clone() }
+}
+
 /// The role table with an entry for this number, which is a spare's: header and table fill whole sectors.
 pub fn roles_with(roles: &[Role], number: u32) -> Vec<Role> {
     let number = number as usize;

@@ -20,7 +20,9 @@ mod superblock;
 pub mod uuid;
 mod version;
 
-pub use add::{Joining, ROLES_MAX, TooSmall, roles_with, superblock as added_superblock, writes_before};
+pub use add::{
+    Joining, ROLES_MAX, TooSmall, returned_superblock, roles_with, superblock as added_superblock, writes_before,
+};
 pub use features::Features;
 pub use find::{FindError, Found, OtherPlace, Standing, find};
 pub use name::{NameTooLong, SetName};

@@ -65,7 +65,7 @@ impl Bits {
 }
 
 /// The bitmap in a member's image, by the real parser.
-pub(crate) fn bitmap_of(image: &[u8], superblock: &Superblock) -> Result<BitmapImage, BitmapUnusable> {
+pub fn bitmap_of(image: &[u8], superblock: &Superblock) -> Result<BitmapImage, BitmapUnusable> {
     BitmapImage::read_beside(superblock, |at, into| match image.get(at as usize..at as usize + into.len()) {
         Some(bytes) => {
             into.copy_from_slice(bytes);

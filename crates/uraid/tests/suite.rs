@@ -24,6 +24,7 @@ mod log;
 mod mdadm_words;
 mod members;
 mod passes;
+mod re_adding;
 mod rebuilding;
 mod rescue;
 mod reshaped;

@@ -42,7 +42,12 @@ impl Master {
 
     /// Whether a spare could hold the bitmap, if there is one.
     pub(super) fn has_bitmap_room(&self, member: usize) -> bool {
+        self.has_room_for_bitmap(&self.superblocks[member])
+    }
+
+    /// Whether a device with this superblock could hold the bitmap, if there is one.
+    pub(crate) fn has_room_for_bitmap(&self, superblock: &Superblock) -> bool {
         let Some((offset, length)) = self.bitmap else { return true };
-        self.superblocks[member].bitmap_room(offset).is_some_and(|room| room.length >= length)
+        superblock.bitmap_room(offset).is_some_and(|room| room.length >= length)
     }
 }

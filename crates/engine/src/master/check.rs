@@ -134,6 +134,14 @@ impl Master {
                 assert!(self.joining.is_none(), "one member joins at a time");
                 assert_eq!(self.gate, Gate::Open, "an array takes members while it serves");
             }
+            Membership::Return { member, slot } => {
+                assert_eq!(self.members[*member], MemberState::Removed, "its place was reserved");
+                assert!(
+                    !self.writable().contains(*slot) && self.is_recorded,
+                    "a slot without a member, as is recorded"
+                );
+                assert!(self.bitmap.is_some() && self.gate == Gate::Open, "bits say what it has missed");
+            }
             Membership::Joined(member) => assert_eq!(self.joining, Some(*member), "it was added"),
             Membership::Remove(member) => {
                 let may_leave = matches!(self.members[*member], MemberState::Spare | MemberState::Faulty { .. });

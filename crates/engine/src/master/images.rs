@@ -43,7 +43,8 @@ impl Master {
         let before = superblock.features.without(Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP));
         (superblock.features, superblock.recovery_offset) = match self.members[member] {
             MemberState::Recovering { slot, below } if !self.shown_recovered.contains(slot) => {
-                (before.with(Features::RECOVERY_OFFSET), below.0)
+                let by_bits = if self.by_bits.contains(slot) { Features::RECOVERY_BITMAP } else { Features::default() };
+                (before.with(Features::RECOVERY_OFFSET).with(by_bits), below.0)
             }
             MemberState::Active(_)
             | MemberState::Recovering { .. }

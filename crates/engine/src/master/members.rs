@@ -4,7 +4,7 @@
 
 use super::{Master, MemberState};
 use crate::verdict::Operation;
-use uraid_block::{IoError, Tick};
+use uraid_block::{IoError, Slot, Tick};
 use uraid_format::{ROLES_MAX, Role, Superblock, roles_with};
 
 /// A member joins or leaves.
@@ -15,6 +15,8 @@ pub(crate) enum Membership {
     AddSpare(usize),
     /// The superblocks say so: it may take a slot.
     Joined(usize),
+    /// A former member has its slot again: the next superblocks say so. It lacks only what the bitmap names.
+    Return { member: usize, slot: Slot },
     /// A spare or a failed member leaves: the next superblocks say so.
     Remove(usize),
 }
@@ -37,6 +39,21 @@ impl Master {
         numbers().find(is_free).or_else(|| numbers().find(is_missing))
     }
 
+    /// The former member that the superblocks do not list in its slot yet. Its own comes first: it is far behind the others,
+    /// and would be missing if power failed when only these list it.
+    pub(crate) fn returning(&self) -> Option<usize> {
+        self.returning
+    }
+
+    /// Whether this superblock says that a member which is in sync now had failed. One that came later, or returned, has
+    /// another number.
+    pub(crate) fn was_apart(&self, former: &Superblock) -> bool {
+        let in_sync = self.members.iter().zip(&self.superblocks);
+        let in_sync = in_sync.filter(|(state, _)| matches!(state, MemberState::Active(_)));
+        let mut numbers = in_sync.map(|(_, superblock)| superblock.dev_number as usize);
+        numbers.any(|number| former.roles.get(number) == Some(&Role::Faulty))
+    }
+
     pub(super) fn fail_spare(&mut self, member: usize, error: IoError, at: Tick) {
         assert_eq!(self.members[member], MemberState::Spare, "a member in a slot is judged with the others");
         self.joining = self.joining.filter(|joining| *joining != member);
@@ -57,6 +74,10 @@ impl Master {
                 self.version += 1;
             }
             Membership::Joined(_) => self.joining = None,
+            Membership::Return { member, slot } => {
+                self.take_slot(member, slot, true);
+                self.returning = Some(member);
+            }
             Membership::Remove(member) => {
                 self.members[member] = MemberState::Removed;
                 self.joining = self.joining.filter(|joining| *joining != member);

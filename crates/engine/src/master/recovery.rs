@@ -2,8 +2,21 @@
 //! Owns: which these are, how their state changes together. Not here: when (`passes`), what they are given (`resync`).
 
 use super::{Master, MemberState};
+use crate::{MemberPlan, Place, StartPlan};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::Features;
+
+/// The slots whose recovery goes on by the bitmap: it was begun by that, and has lost no bit since.
+pub(super) fn by_bits(plan: &StartPlan) -> SlotSet {
+    let is_believed = plan.bitmap.as_ref().is_some_and(|bitmap| !bitmap.is_out_of_date);
+    let slot_by_bits = |member: &MemberPlan| match member.place {
+        Place::Recovering { slot, .. } => {
+            member.superblock.features.contains(Features::RECOVERY_BITMAP).then_some(slot)
+        }
+        Place::Slot(_) | Place::Spare => None,
+    };
+    plan.members.iter().filter(|_| is_believed).filter_map(slot_by_bits).collect()
+}
 
 impl Master {
     /// A write that the freeze refused may be on readable members and not on one that is recovering, where the recovery
@@ -16,9 +29,16 @@ impl Master {
         }
     }
 
-    pub(super) fn take_spare(&mut self, member: usize, slot: Slot) {
+    /// `by_bits`: it lacks only what the bitmap names.
+    pub(super) fn take_slot(&mut self, member: usize, slot: Slot, by_bits: bool) {
         self.members[member] = MemberState::Recovering { slot, below: Sectors::ZERO };
+        self.by_bits = if by_bits { self.by_bits.with(slot) } else { self.by_bits.without(slot) };
         self.version += 1;
+    }
+
+    /// Whether the members that are recovering in these slots lack only what the bitmap names.
+    pub(crate) fn lack_only_bits(&self, slots: SlotSet) -> bool {
+        slots.is_within(self.by_bits)
     }
 
     pub(super) fn note_recovered(&mut self, slots: SlotSet, recovered: Sectors) {

@@ -10,6 +10,7 @@ mod frozen;
 mod joining;
 mod joining_seeds;
 mod late;
+mod re_adding;
 mod several;
 mod spares;
 mod unsynced;

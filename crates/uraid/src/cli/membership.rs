@@ -12,7 +12,8 @@ checked before any is changed.
 
 The server opens the devices itself, as its own user. What a device carries - a file system, a member
 of another array - is not overwritten without --force. A device that was a member of this array is
-taken without it, and recovered from the beginning.";
+taken without it: back into its slot, if it lacks only what the write-intent bitmap names (see
+`uraid re-add`), else as a spare that is recovered from the beginning.";
 
 pub(super) const ADD_AFTER: &str = "\
 EXAMPLES
@@ -22,9 +23,10 @@ EXAMPLES
   uraid add --control /tmp/home.ctl disk4";
 
 pub(super) const RE_ADD: &str = "\
-Take devices back that were members of a running array, without recovering all of them. That needs a
-write-intent bitmap, which says what they have missed. Without one a device that has missed a write is
-refused, as by mdadm: `uraid add` recovers all of it.";
+Take devices back that were members of a running array, each into its slot, and copy only what they
+have missed. That needs a write-intent bitmap, which names it (`uraid create --bitmap=internal`), and a
+slot that no other member has taken. A device that has missed more than the bitmap names is refused, as
+by mdadm: `uraid add` recovers all of it.";
 
 pub(super) const RE_ADD_AFTER: &str = "\
 EXAMPLES

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use uraid_arrays::Members;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 use uraid_engine::verdict::Operation;
-use uraid_engine::{MemberState, Vacancy};
+use uraid_engine::{MemberState, ReAddError, Vacancy};
 use uraid_format::signature::Signature;
-use uraid_format::{Joining, Superblock, added_superblock, uuid, writes_before};
+use uraid_format::{Joining, Superblock, added_superblock, returned_superblock, uuid, writes_before};
 use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
 
 /// mdadm's word for all failed members.
@@ -40,6 +40,21 @@ struct Candidate {
 
 fn refused(name: &str, why: impl std::fmt::Display) -> RpcError {
     RpcError::refused(format!("{name}: {why}"))
+}
+
+/// Why a former member does not return, and what helps.
+fn not_returned(name: &str, error: ReAddError) -> RpcError {
+    let help = match error {
+        ReAddError::NoBitmap
+        | ReAddError::TooOld { .. }
+        | ReAddError::Incomplete { .. }
+        | ReAddError::Apart
+        | ReAddError::Shape => ": `uraid add` recovers all of it",
+        ReAddError::NoSlot | ReAddError::Taken { .. } => ": `uraid add` adds it as a spare",
+        ReAddError::Ahead { .. } => ": `uraid add --force` overwrites it",
+        ReAddError::NotNow(_) | ReAddError::BadBlocks | ReAddError::Bitmap(_) | ReAddError::Superblock(_) => "",
+    };
+    refused(name, format!("{}{help}", with_causes(&error)))
 }
 
 /// Claims a device and reads what it carries. Blocks the thread.
@@ -83,7 +98,8 @@ fn prepare(claim: &Claimed, marks: &[Signature], superblock: &Superblock) -> Res
 }
 
 impl Overseer {
-    /// Adds devices as spares. Returns when every superblock lists them.
+    /// Adds devices as spares. A former member that lacks only what the bitmap names gets its slot back instead, as with
+    /// mdadm. Returns when every superblock lists them.
     pub(super) async fn add_members(&self, members: &[String], force: bool) -> Result<Value, RpcError> {
         let _one = self.session.seating().await;
         self.check_can_join()?;
@@ -92,26 +108,32 @@ impl Overseer {
             self.check_content(candidate, force)?;
         }
         let vacancy = self.vacancy()?;
-        for Candidate { name, claim, .. } in &candidates {
+        for Candidate { name, claim, .. } in candidates.iter().filter(|candidate| !self.can_return(candidate)) {
             let joining = Joining { size: claim.size(), uuid: [0; 16], number: vacancy.number };
             added_superblock(&vacancy.template, &joining).map_err(|error| refused(name, error))?;
         }
         for candidate in candidates {
-            self.join(candidate).await?;
+            if self.can_return(&candidate) {
+                self.give_back(candidate).await?;
+            } else {
+                self.join(candidate).await?;
+            }
         }
         Ok(self.answer(members))
     }
 
-    /// Takes devices back that left the array, if they hold all but what a bitmap lists. Without a bitmap, these are none
-    /// that have missed a write.
+    /// Takes devices back that left the array, if they lack only what the bitmap names.
     pub(super) async fn re_add_members(&self, members: &[String]) -> Result<Value, RpcError> {
         let _one = self.session.seating().await;
         self.check_can_join()?;
-        for candidate in self.look_at_all(members).await? {
-            self.check_re_add(&candidate)?;
+        let candidates = self.look_at_all(members).await?;
+        for candidate in &candidates {
+            self.check_re_add(candidate)?;
         }
-        let text = "this server re-adds no member: `uraid add` recovers all of it";
-        Err(refused(members.first().map_or("", String::as_str), text))
+        for candidate in candidates {
+            self.give_back(candidate).await?;
+        }
+        Ok(self.answer(members))
     }
 
     /// Removes spares and failed members, and closes their devices.
@@ -243,15 +265,45 @@ impl Overseer {
             let text = format!("belongs to array {found}, expected {expected}: `uraid add --force` overwrites it");
             return Err(refused(name, text));
         }
-        if superblock.own_role().slot().is_none() {
-            return Err(refused(name, "had no slot, so there is nothing to take back: `uraid add` adds it as a spare"));
+        self.array.former_slot(superblock).map(|_| ()).map_err(|error| not_returned(name, error))
+    }
+
+    fn can_return(&self, candidate: &Candidate) -> bool {
+        candidate.superblock.as_ref().is_some_and(|superblock| self.array.former_slot(superblock).is_ok())
+    }
+
+    /// Gives a former member its slot back. It was checked.
+    async fn give_back(&self, candidate: Candidate) -> Result<(), RpcError> {
+        let Candidate { name, claim, superblock, .. } = candidate;
+        let former = superblock.expect("a former member has a superblock");
+        let vacancy = self.vacancy()?;
+        let superblock = returned_superblock(&former, &vacancy.template, vacancy.number);
+        let index = self.seat(&name, &claim, superblock).await?;
+        let outcome = self.array.re_add(index, &former).await;
+        if self.array.status().members[index] == MemberState::Removed {
+            self.let_go(index).await;
         }
-        let (found, events) = (superblock.events, self.status().events);
-        let text = format!(
-            "has missed writes (it counts {found} events, the array {events}), and without a write-intent bitmap it is not \
-             known which: `uraid add` recovers all of it"
-        );
-        Err(refused(name, text))
+        self.say_changes();
+        outcome.map_err(|error| not_returned(&name, error))
+    }
+
+    /// Reserves an index for a device, and gives it to every shard.
+    async fn seat(&self, name: &str, claim: &Claimed, superblock: Superblock) -> Result<usize, RpcError> {
+        let path = self.beside(name, {
+            let name = name.to_owned();
+            move || Ok(MemberPath { path: client::member_path(&name), written: name })
+        });
+        let seat = Seat::new(name, path.await?, &superblock, Some(claim.clone()));
+        let (own, shards) = (claim.clone(), self.session.setup().shards);
+        self.beside(name, move || {
+            own.open_for(shards);
+            Ok(())
+        })
+        .await?;
+        let index = self.array.reserve(superblock).map_err(|error| refused(name, with_causes(&error)))?;
+        self.assembled().roster.add(index, seat);
+        self.session.seat(|| Message::Install(self.index, index, claim.clone())).await;
+        Ok(index)
     }
 
     /// Adds one device, which was checked.
@@ -261,22 +313,9 @@ impl Overseer {
         let uuid = *::uuid::Uuid::new_v4().as_bytes();
         let joining = Joining { size: claim.size(), uuid, number: vacancy.number };
         let superblock = added_superblock(&vacancy.template, &joining).map_err(|error| refused(&name, error))?;
-        let (own, shards) = (claim.clone(), self.session.setup().shards);
-        let of_device = superblock.clone();
-        self.beside(&name, move || {
-            own.open_for(shards);
-            prepare(&own, &marks, &of_device)
-        })
-        .await?;
-        let path = self.beside(&name, {
-            let name = name.clone();
-            move || Ok(MemberPath { path: client::member_path(&name), written: name })
-        });
-        let path = path.await?;
-        let seat = Seat::new(&name, path, &superblock, Some(claim.clone()));
-        let index = self.array.reserve(superblock).map_err(|error| refused(&name, with_causes(&error)))?;
-        self.assembled().roster.add(index, seat);
-        self.session.seat(|| Message::Install(self.index, index, claim.clone())).await;
+        let (own, of_device) = (claim.clone(), superblock.clone());
+        self.beside(&name, move || prepare(&own, &marks, &of_device)).await?;
+        let index = self.seat(&name, &claim, superblock).await?;
         let added = self.array.add(index).await;
         if added.is_err() {
             self.let_go(index).await;

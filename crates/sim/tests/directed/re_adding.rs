@@ -1,0 +1,400 @@
+//! Former members that return to a running array, and recover only what the bitmap names.
+//! Owns: what they hold and what is copied, when they are refused, a small swarm in which they leave, return and lose power.
+//! Not here: devices that join as spares (`joining`), which bits are set and when (`bits`).
+
+use super::joining::{joining, leaving, wipe};
+use super::spares::{CASES, content_of, fail, fill, wait};
+use super::*;
+use uraid_engine::{AssembleOptions, Candidate, MemberPlan, PassKind, ReAddError, assemble};
+use uraid_format::{Features, returned_superblock};
+use uraid_sim::bits::{Bits, bitmap_of};
+use uraid_sim::member::{Access, Op, SimMember, Watch};
+
+const SIZE: u64 = 64;
+const CLEAR_AFTER: Duration = Duration::from_secs(2);
+const SEEDS: u64 = 60;
+const ROUNDS: u64 = 4;
+
+/// An array with a bitmap, whose last disk is blank and no member. A chunk of the bitmap is one sector.
+fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
+    let chunk = if level == 1 { 0 } else { 8 };
+    let shape = Shape { level, layout, chunk, slots, size: SIZE, member_sizes: Vec::new() };
+    let mut rng = Rng::new(11);
+    let executor = Executor::new(rng.fork(), false);
+    let all = usize::from(slots) + 1;
+    let plain = Setup::plain(shape);
+    let (data_offsets, data_sizes) = (vec![24; all], vec![SIZE; all]);
+    let setup = Setup { spares: 1, shards, data_offsets, data_sizes, pass_window: Sectors(3), ..plain };
+    let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false }));
+    let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    // The guard knows what lies where on members that keep their slot, and what their superblocks are to say.
+    rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+    rig.judge.is_over_budget.set(true);
+    wipe(&rig, slots);
+    rig
+}
+
+fn config() -> Config {
+    Config { clear_bits_after: Some(CLEAR_AFTER), ..Config::default() }
+}
+
+fn superblock_of(rig: &Rig, disk: u16) -> Superblock {
+    let image = rig.disk(disk).medium().current().to_vec();
+    let bytes: &[u8; 4096] = image[8 * 512..16 * 512].try_into().expect("a place");
+    Superblock::parse(bytes, Sector(8), rig.disk(disk).geometry().size).expect("a superblock")
+}
+
+/// Lets a former member return. Returns its index.
+fn returning(rig: &Rig, live: &Live, disk: u16) -> impl Future<Output = Result<usize, ReAddError>> + 'static {
+    let (arrays, device, superblock) = (live.arrays.clone(), rig.disk(disk).clone(), superblock_of(rig, disk));
+    async move {
+        device.change_process();
+        arrays[0].former_slot(&superblock)?;
+        let vacancy = arrays[0].vacancy().map_err(ReAddError::NotNow)?;
+        let own = returned_superblock(&superblock, &vacancy.template, vacancy.number);
+        let index = arrays[0].reserve(own).map_err(ReAddError::NotNow)?;
+        arrays.iter().for_each(|array| array.install(index, SimMember(device.clone())));
+        let outcome = arrays[0].re_add(index, &superblock).await;
+        if arrays[0].status().members[index] == MemberState::Removed {
+            arrays.iter().for_each(|array| array.let_go(index));
+        }
+        outcome.map(|()| index)
+    }
+}
+
+fn return_now(rig: &Rig, live: &Live, disk: u16) -> Result<usize, ReAddError> {
+    all(rig, live, vec![returning(rig, live, disk)]).remove(0)
+}
+
+fn leave(rig: &Rig, live: &Live, index: usize) {
+    assert_eq!(all(rig, live, vec![leaving(live, index)]), [Ok(())]);
+}
+
+fn write_now(rig: &Rig, live: &Live, content: &mut [u8], at: u64, byte: u8) {
+    assert_eq!(all(rig, live, vec![write(rig, live, at, 1, byte)]), [Ok(())]);
+    content[at as usize * 512..][..512].fill(byte);
+}
+
+fn pause(rig: &Rig, live: &Live, time: Duration) {
+    let executor = rig.executor.clone();
+    all(rig, live, vec![async move { executor.sleep(time).await }]);
+}
+
+/// Reads everything while as many others are failed as the array can do without.
+fn content_without_others(rig: &Rig, live: &Live, slot: u16) -> Vec<u8> {
+    for other in (0..rig.setup.shape.slots).filter(|other| *other != slot) {
+        let status = live.arrays[0].status();
+        let left = status.usable.without(Slot(other));
+        if status.usable.contains(Slot(other)) && live.arrays[0].layout().can_serve(&left) {
+            fail(rig, live, other);
+        }
+    }
+    content_of(rig, live)
+}
+
+/// Counts the sectors of data that are written to a disk.
+#[derive(Default)]
+struct Written(Cell<u64>);
+
+impl Watch for Written {
+    fn submitted(&self, access: Access) -> Result<(), String> {
+        if access.at >= 24 && matches!(access.op, Op::Write { .. }) {
+            self.0.set(self.0.get() + access.length);
+        }
+        Ok(())
+    }
+    fn superblock(&self, _: u16, _: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+    fn failed(&self, _: Access, _: ErrorKind) {}
+    fn given_up(&self, _: u16) {}
+    fn corrupted(&self, _: u16, _: u64, _: u64) {}
+}
+
+#[test]
+fn a_former_member_gets_what_it_has_missed_and_no_more() {
+    for (level, layout, slots) in CASES {
+        for shards in [1, 3] {
+            let case = format!("raid{level} {layout:#x} of {slots}, {shards} shards");
+            let mut rig = rig_with(level, layout, slots, shards);
+            let live = start_with(&mut rig, &[slots], &config());
+            let mut content = fill(&rig, &live);
+            pause(&rig, &live, 4 * CLEAR_AFTER);
+            let mut index = 1;
+            for turn in 0..3 {
+                fail(&rig, &live, 1);
+                leave(&rig, &live, index);
+                write_now(&rig, &live, &mut content, 1, 200 + turn);
+                write_now(&rig, &live, &mut content, 9, 210 + turn);
+                let written = Rc::new(Written::default());
+                rig.disk(1).set_watch(Some(written.clone()));
+                index = return_now(&rig, &live, 1).expect(&case);
+                assert_eq!(wait(&rig, &live), [PassKind::Recovery], "{case}");
+                assert_eq!(live.arrays[0].status().members[index], MemberState::Active(Slot(1)), "{case}");
+                assert!(written.0.get() <= 32, "{case}: {} of {SIZE} sectors were written", written.0.get());
+                let features = superblock_of(&rig, 1).features;
+                assert!(!features.contains(Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP)), "{case}");
+            }
+            assert!(content_without_others(&rig, &live, 1) == content, "{case}");
+            rig.power_off();
+        }
+    }
+}
+
+/// Another device was in its slot, and the bits of what was written meanwhile are cleared.
+fn returned_too_late() -> (Result<usize, ReAddError>, bool) {
+    let mut rig = rig_with(1, 0, 3, 1);
+    let live = start_with(&mut rig, &[3], &config());
+    let mut content = fill(&rig, &live);
+    fail(&rig, &live, 1);
+    leave(&rig, &live, 1);
+    let joined = all(&rig, &live, vec![joining(&rig, &live, 3)]).remove(0).expect("it joins");
+    wait(&rig, &live);
+    write_now(&rig, &live, &mut content, 40, 99);
+    pause(&rig, &live, 4 * CLEAR_AFTER);
+    let taken = return_now(&rig, &live, 1);
+    assert_eq!(taken, Err(ReAddError::Taken { slot: Slot(1) }));
+    fail(&rig, &live, 1);
+    leave(&rig, &live, joined);
+    let outcome = return_now(&rig, &live, 1);
+    wait(&rig, &live);
+    let is_equal = content_without_others(&rig, &live, 1) == content;
+    rig.power_off();
+    (outcome, is_equal)
+}
+
+#[test]
+fn a_member_that_has_missed_more_than_the_bits_name_is_refused() {
+    let (outcome, is_equal) = returned_too_late();
+    assert!(matches!(outcome, Err(ReAddError::TooOld { found, expected }) if found < expected), "{outcome:?}");
+    assert!(is_equal);
+}
+
+/// The canary of that rule.
+#[cfg(feature = "sabotage")]
+#[test]
+fn a_member_that_has_missed_more_than_the_bits_name_and_returns_is_found() {
+    use uraid_engine::sabotage::{Sabotage, set};
+    set(Some(Sabotage::ReAddTooOld));
+    let (outcome, is_equal) = returned_too_late();
+    set(None);
+    assert!(outcome.is_ok() && !is_equal);
+}
+
+#[test]
+fn what_cannot_return_says_why_and_changes_nothing() {
+    let mut rig = rig_with(5, 2, 4, 1);
+    let live = start_with(&mut rig, &[4], &config());
+    let content = fill(&rig, &live);
+    assert_eq!(return_now(&rig, &live, 2), Err(ReAddError::Taken { slot: Slot(2) }));
+    fail(&rig, &live, 1);
+    leave(&rig, &live, 1);
+    let good = superblock_of(&rig, 1);
+    let refused = |change: &dyn Fn(&mut Superblock)| {
+        let mut other = good.clone();
+        change(&mut other);
+        live.arrays[0].former_slot(&other)
+    };
+    let events = live.arrays[0].status().events;
+    assert_eq!(
+        refused(&|other| other.events = events + 1),
+        Err(ReAddError::Ahead { found: events + 1, expected: events })
+    );
+    assert_eq!(refused(&|other| other.size -= Sectors(1)), Err(ReAddError::Shape));
+    assert_eq!(refused(&|other| other.roles[1] = uraid_format::Role::Spare), Err(ReAddError::NoSlot));
+    assert_eq!(refused(&|other| other.roles[1] = uraid_format::Role::Slot(Slot(9))), Err(ReAddError::Shape));
+    assert_eq!(refused(&|other| other.roles[2] = uraid_format::Role::Faulty), Err(ReAddError::Apart));
+    assert_eq!(
+        refused(&|other| other.features = other.features.with(Features::BAD_BLOCKS)),
+        Err(ReAddError::BadBlocks)
+    );
+    let half = refused(&|other| {
+        other.features = other.features.with(Features::RECOVERY_OFFSET);
+        other.recovery_offset = 16;
+    });
+    assert_eq!(half, Err(ReAddError::Incomplete { found: Sectors(16), expected: Sectors(SIZE) }));
+    assert_eq!(live.arrays[0].former_slot(&good), Ok(Slot(1)));
+    assert!(content_of(&rig, &live) == content);
+    rig.power_off();
+}
+
+/// An array, and which disk each of its members is.
+struct Run {
+    rig: Rig,
+    live: Live,
+    rng: Rng,
+    /// By index; `None`: it was removed.
+    disks: Rc<RefCell<Vec<Option<u16>>>>,
+    content: Vec<u8>,
+    /// Without the blank disk, no spare takes the slot of a member that could return.
+    has_blank: bool,
+    returned: u64,
+    /// Starts in the middle of a recovery by bits.
+    continued: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut rng = Rng::new(seed);
+        let (level, layout, slots) = *rng.pick(&CASES);
+        let mut rig = rig_with(level, layout, slots, rng.between(1, 3) as u16);
+        let live = start_with(&mut rig, &[slots], &config());
+        let content = fill(&rig, &live);
+        let disks = Rc::new(RefCell::new((0..slots).map(Some).collect()));
+        let has_blank = rng.chance(1, 3);
+        Run { rig, live, rng, disks, content, has_blank, returned: 0, continued: 0 }
+    }
+
+    fn write(&mut self) {
+        let at = self.rng.below(self.content.len() as u64 / 512);
+        let byte = self.rng.between(1, 255) as u8;
+        write_now(&self.rig, &self.live, &mut self.content, at, byte);
+    }
+
+    fn states(&self) -> Vec<MemberState> {
+        self.live.arrays[0].status().members
+    }
+
+    /// Begins a change of members: one fails, leaves, returns, or joins as a spare if it cannot.
+    fn begin_change(&mut self) -> Option<u64> {
+        let states = self.states();
+        let failed: Vec<usize> =
+            (0..states.len()).filter(|&index| matches!(states[index], MemberState::Faulty { .. })).collect();
+        let is_free = |disk: &u16| !self.disks.borrow().contains(&Some(*disk));
+        let disks = self.rig.setup.shape.slots + u16::from(self.has_blank);
+        let free: Vec<u16> = (0..disks).filter(is_free).collect();
+        let disks = self.disks.clone();
+        match self.rng.below(3) {
+            0 => {
+                let usable: Vec<Slot> = self.live.arrays[0].status().usable.iter().collect();
+                let slots = SlotSet::EMPTY.with(*self.rng.pick(&usable));
+                let array = self.live.arrays[0].clone();
+                // Refused if the array needs the member.
+                Some(self.rig.executor.spawn(0, "fail", async move {
+                    let _ = array.fail(slots).await;
+                }))
+            }
+            1 if !failed.is_empty() => {
+                let index = *self.rng.pick(&failed);
+                let leaving = leaving(&self.live, index);
+                Some(self.rig.executor.spawn(0, "leave", async move {
+                    leaving.await.expect("its failure is recorded");
+                    disks.borrow_mut()[index] = None;
+                }))
+            }
+            _ if !free.is_empty() => {
+                let disk = *self.rng.pick(&free);
+                let is_blank = self.rig.disk(disk).medium().current()[8 * 512..8 * 512 + 4] == [0; 4];
+                let can_return = !is_blank && self.live.arrays[0].former_slot(&superblock_of(&self.rig, disk)).is_ok();
+                disks.borrow_mut().push(Some(disk));
+                if can_return {
+                    self.returned += 1;
+                    let returning = returning(&self.rig, &self.live, disk);
+                    return Some(self.rig.executor.spawn(0, "return", async move {
+                        match returning.await {
+                            Ok(_) => {}
+                            // A spare was faster.
+                            Err(ReAddError::Taken { .. }) => {
+                                *disks.borrow_mut().last_mut().expect("it is there") = None
+                            }
+                            Err(error) => panic!("it can return: {error}"),
+                        }
+                    }));
+                }
+                let joining = joining(&self.rig, &self.live, disk);
+                Some(self.rig.executor.spawn(0, "join", async move {
+                    joining.await.expect("there is room");
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Changes members beside a write.
+    fn change(&mut self) {
+        let Some(task) = self.begin_change() else { return };
+        self.write();
+        run(&self.rig, &self.live, || !self.rig.executor.is_running(task));
+        // It may have been refused before it had an index.
+        self.disks.borrow_mut().truncate(self.states().len());
+    }
+
+    /// Power fails in the middle of a change. The disks that were failed or removed before stay away until the next start,
+    /// and may return after it.
+    fn cut_power(&mut self) {
+        run(&self.rig, &self.live, || !self.live.arrays[0].status().is_dirty);
+        pause(&self.rig, &self.live, Duration::from_secs(1));
+        let task = self.begin_change();
+        let (steps, executor) = (self.rng.below(160), self.rig.executor.clone());
+        let end = executor.now() + Duration::from_secs(60);
+        executor.run(steps, end, || task.is_none_or(|task| !executor.is_running(task)));
+        let disks = &self.rig.judge.disks;
+        let images = disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
+        self.rig.judge.unreadable.borrow_mut().extend(0..disks.len() as u16);
+        let mut after = self.rig.branch(images, self.rng.fork()).expect("whole superblocks");
+        after.judge.is_over_budget.set(true);
+        let plan = assembled(&after);
+        let live = after.boot(&plan, &config()).expect("sizes agree");
+        run(&after, &live, || live.started.get().is_some());
+        assert_eq!(live.started.get(), Some(true));
+        let by_bits = |member: &MemberPlan| member.superblock.features.contains(Features::RECOVERY_BITMAP);
+        self.continued += u64::from(plan.members.iter().any(by_bits));
+        *self.disks.borrow_mut() = plan.members.iter().map(|member| Some(member.candidate as u16)).collect();
+        std::mem::replace(&mut self.rig, after).power_off();
+        self.live = live;
+    }
+}
+
+/// The plan for all disks with a superblock, with their bitmaps.
+fn assembled(rig: &Rig) -> StartPlan {
+    let (mut disks, mut candidates, mut bitmaps) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, disk) in rig.judge.disks.iter().enumerate() {
+        disk.set_watch(None);
+        let image = disk.medium().current().to_vec();
+        let bytes: &[u8; 4096] = image[8 * 512..16 * 512].try_into().expect("a place");
+        let device_size = disk.geometry().size;
+        if let Ok(superblock) = Superblock::parse(bytes, Sector(8), device_size) {
+            bitmaps.push(bitmap_of(&image, &superblock));
+            disks.push(at);
+            candidates.push(Candidate { superblock, device_size });
+        }
+    }
+    let mut plan = assemble(&candidates, &AssembleOptions::default()).expect("it starts");
+    plan.take_bitmaps(|candidate| bitmaps[candidate].clone());
+    assert!(plan.bitmap.is_some(), "it has a bitmap that can be kept");
+    plan.members.iter_mut().for_each(|member| member.candidate = disks[member.candidate]);
+    plan
+}
+
+#[test]
+fn members_return_in_any_order_and_every_sector_stays() {
+    let (mut returned, mut continued) = (0, 0);
+    for seed in 0..SEEDS {
+        let mut run = Run::new(seed);
+        for _ in 0..ROUNDS {
+            for _ in 0..run.rng.between(1, 8) {
+                run.change();
+                match run.rng.below(4) {
+                    0 => {
+                        wait(&run.rig, &run.live);
+                    }
+                    1 => pause(&run.rig, &run.live, 2 * CLEAR_AFTER),
+                    _ => run.write(),
+                }
+            }
+            assert!(content_of(&run.rig, &run.live) == run.content, "seed {seed}");
+            run.cut_power();
+            assert!(content_of(&run.rig, &run.live) == run.content, "seed {seed}, after a power cut");
+        }
+        // A member that holds something else shows when others are gone.
+        wait(&run.rig, &run.live);
+        let slots = run.rig.setup.shape.slots;
+        let slot = run.rng.below(slots.into()) as u16;
+        assert!(content_without_others(&run.rig, &run.live, slot) == run.content, "seed {seed}, slot {slot}");
+        returned += run.returned;
+        continued += run.continued;
+        run.rig.power_off();
+    }
+    println!("{returned} returned, {continued} starts went on by the bits");
+    assert!(returned > SEEDS && continued > 5, "{returned} returned, {continued} starts went on by the bits");
+}
