@@ -232,6 +232,24 @@ no byte of a member. Then:
 In the end the kernel `check`s to `mismatch_cnt` 0, and reads what was there before and what the client wrote, also
 without slot 0. `--force` and `--rebuild` are run on Linux 6.1 and 6.12; some of each is part of `cargo xtask vm matrix`.
 
+`cargo xtask vm matrix --bitmap`: arrays with a write-intent bitmap, made by uraid and by the kernel, at every redundant
+level, with metadata 1.0, 1.1 and 1.2, on members of 32 MiB of which three writes have made at most four chunks of
+64 KiB dirty. Whoever makes the array right may move 4 MiB of a member, and moves about 0.5 MiB:
+
+- The kernel loses its power after writes. `uraid serve` resyncs what the bits name, a client writes, and uraid is killed.
+  The kernel resyncs what the bits name.
+- `uraid fail` takes a member away, a client writes, and uraid is stopped. The kernel takes the member back with
+  `--re-add`.
+- The kernel fails and removes a member, writes, and is stopped. `uraid re-add` takes the member back.
+
+Each side reads what the other has written. In the end the kernel `check`s to `mismatch_cnt` 0, and reads the same bytes
+without slot 0.
+
+`cargo xtask vm matrix --day`: an XFS on a raid6 is written by the real binary while members fail, are recovered, removed,
+added and taken back, a check and a repair run, and uraid is killed in each of these. The kernel then finds nothing to
+recover, the bitmap, and `mismatch_cnt` 0. Both forms are run on Linux 6.12, the first also on 6.1; some of the first and
+all of the second is part of `cargo xtask vm matrix`.
+
 `cargo xtask vm matrix --reshape`: the kernel reshapes an array - more or fewer members, another chunk, layout or level -
 and is stopped, or loses its power, half way, after writes on both sides of the position. `uraid copy` must read the same
 bytes and change no byte of a member. This form has not passed as a whole yet: the guest's mdadm wants a backup file for

@@ -137,7 +137,26 @@ impl Served {
 
     /// Declares a member failed; returns when the superblocks of the others say so.
     pub(crate) fn fail(&self, uraid: &Path, member: &Path) -> Lab<()> {
-        output_of(Command::new(uraid).args(["fail", "--control"]).arg(&self.control).arg(member)).map(|_| ())
+        self.change(uraid, "fail", member)
+    }
+
+    /// `uraid VERB` of a member; returns when the superblocks say so.
+    pub(crate) fn change(&self, uraid: &Path, verb: &str, member: &Path) -> Lab<()> {
+        output_of(Command::new(uraid).args([verb, "--control"]).arg(&self.control).arg(member)).map(|_| ())
+    }
+
+    /// What uraid has read of a member and written to it, in bytes, since that joined.
+    pub(crate) fn bytes_moved(&self, uraid: &Path, member: &Path) -> Lab<u64> {
+        let text = output_of(Command::new(uraid).args(["detail", "--json", "--control"]).arg(&self.control))?;
+        let report: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|error| LabError::Trouble(format!("uraid detail gives no JSON: {error}: {text}")))?;
+        let path = member.display().to_string();
+        let members = report["members"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let bytes = |one: &serde_json::Value| {
+            Some(one["io"]["reads"]["bytes"].as_u64()? + one["io"]["writes"]["bytes"].as_u64()?)
+        };
+        let found = members.iter().rfind(|one| one["path"] == path.as_str()).and_then(bytes);
+        found.map_or_else(|| lab_error(format!("uraid detail counts nothing of {path}: {text}")), Ok)
     }
 
     /// Waits until `uraid detail` shows every slot with an active member.

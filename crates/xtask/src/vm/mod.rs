@@ -1,6 +1,7 @@
 //! The VM tests: a real Linux kernel with the real md driver, in QEMU.
 //! Owns: the commands `vm run`, `vm golden` and `vm matrix`, their errors. Not here: how it works (the modules below).
 
+mod bitmap;
 mod cases;
 mod compat;
 mod day;
@@ -139,6 +140,7 @@ pub(crate) fn matrix() -> Tally {
     });
     sum.add(tally_of(forced));
     sum.add(tally_of(rebuilt));
+    sum.add(tally_of(bitmap::run_short()));
     sum.add(tally_of(day::run()));
     sum
 }
@@ -150,7 +152,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-/// `vm matrix [--full [MINUTES] | --day | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
+/// `vm matrix [--full [MINUTES] | --bitmap | --day | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
 /// other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let tally = match words {
@@ -163,13 +165,14 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
             };
             tally_of(matrix::run_full(minutes))
         }
+        ["--bitmap"] => bitmap::run_full(),
         ["--day"] => tally_of(day::run()),
         ["--handover"] => tally_of(handover::run()),
         ["--force"] => force::run_full(),
         ["--rebuild"] => rebuild::run_full(),
         ["--reshape"] => reshape::run_full(),
         _ => {
-            println!("vm matrix takes --full, --day, --handover, --force, --rebuild, --reshape, or nothing");
+            println!("vm matrix takes --full, --bitmap, --day, --handover, --force, --rebuild, --reshape, or nothing");
             return false;
         }
     };

@@ -40,9 +40,15 @@ pub(super) fn read(uraid: &Path, folder: &Path, options: &[&str], members: &[Pat
     let sums = || members.iter().map(|image| host::sha256(image)).collect::<Lab<Vec<String>>>();
     let before = sums()?;
     let served = Served::start(uraid, folder, options, members)?;
-    host::nbdcopy(&served.uri, &whole(folder).display().to_string())?;
+    let read = read_served(&served, folder)?;
     served.stop()?;
-    if sums()? == before { pieces(folder) } else { Ok("a member was changed".to_string()) }
+    if sums()? == before { Ok(read) } else { Ok("a member was changed".to_string()) }
+}
+
+/// The sha256 of an array that is being served. It is left in `whole`.
+pub(super) fn read_served(served: &Served, folder: &Path) -> Lab<String> {
+    host::nbdcopy(&served.uri, &whole(folder).display().to_string())?;
+    pieces(folder)
 }
 
 /// Recovers a member to the end while a client writes. Fails a member before, if one is given.
@@ -130,7 +136,7 @@ fn whole(folder: &Path) -> PathBuf {
 }
 
 /// Writes random bytes to the start of the array, and to `whole`.
-fn write(served: &Served, folder: &Path) -> Lab<()> {
+pub(super) fn write(served: &Served, folder: &Path) -> Lab<()> {
     let data = folder.join("data");
     host::random_image(&data, WRITE_BYTES)?;
     host::nbdcopy(&data.display().to_string(), &served.uri)?;
@@ -140,7 +146,7 @@ fn write(served: &Served, folder: &Path) -> Lab<()> {
 }
 
 /// The sha256 of what is compared of `whole`.
-fn pieces(folder: &Path) -> Lab<String> {
+pub(super) fn pieces(folder: &Path) -> Lab<String> {
     let (whole, pieces) = (whole(folder), folder.join("pieces"));
     let mut bytes = at(&whole, std::fs::read(&whole))?;
     if bytes.len() > 2 * PIECE_BYTES {
