@@ -30,7 +30,7 @@ use crate::sabotage;
 use crate::shared::{Counters, Parts, Shared};
 use crate::view::{Gate, View};
 use crate::world::World;
-use crate::{MemberPlan, Place, StartPlan};
+use crate::{Candidate, MemberPlan, Place, StartPlan};
 use std::rc::Rc;
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors,
@@ -186,15 +186,15 @@ impl<W: World> Array<W> {
         self.lifecycle().membership.add(index).await
     }
 
-    /// The slot into which a device with this superblock can return with what it holds. Shard 0 only.
-    pub fn former_slot(&self, superblock: &Superblock) -> Result<Slot, ReAddError> {
-        self.lifecycle().membership.former_slot(superblock)
+    /// The slot into which a former member can return with what it holds. Shard 0 only.
+    pub fn former_slot(&self, former: &Candidate) -> Result<Slot, ReAddError> {
+        self.lifecycle().membership.former_slot(former)
     }
 
-    /// Gives a former member its slot back. `former` is the superblock that it had; it was reserved with one of a new number,
+    /// Gives a former member its slot back. `former` has the superblock that it had; it was reserved with one of a new number,
     /// and is installed on every shard. Returns when the superblocks say so; what it has missed is recovered beside requests.
-    /// After an error the caller lets it go, if its state is [`MemberState::Removed`]. Shard 0 only.
-    pub async fn re_add(&self, index: usize, former: &Superblock) -> Result<(), ReAddError> {
+    /// After an error the caller lets it go, if its state is [`Removed`](crate::MemberState). Shard 0 only.
+    pub async fn re_add(&self, index: usize, former: &Candidate) -> Result<(), ReAddError> {
         self.lifecycle().membership.re_add(index, former).await
     }
 

@@ -22,7 +22,6 @@
 //!   the caller lets it go on every shard       the same
 //! ```
 
-use crate::World;
 use crate::bitmap::Bitmap;
 use crate::master::{Change, MemberState, Membership as Step};
 use crate::passes::Passes;
@@ -31,9 +30,10 @@ use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
 use crate::view::Gate;
+use crate::{Candidate, World};
 use std::rc::Rc;
 use uraid_block::local::Semaphore;
-use uraid_block::{ErrorKind, IoError, Sectors, Slot};
+use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot};
 use uraid_format::{Features, ROLES_MAX, Superblock};
 use uraid_layout::Level;
 
@@ -114,6 +114,14 @@ pub enum ReAddError {
     /// It lists bad blocks.
     #[error("lists bad blocks, which a recovery does not avoid yet")]
     BadBlocks,
+    /// Its device is smaller than it was.
+    #[error("has {}, at least {} are needed", found.size(), expected.size())]
+    Shrank {
+        /// Its size.
+        found: Sectors,
+        /// The least size.
+        expected: Sectors,
+    },
     /// Its superblock describes another shape, or leaves no room for the bitmap.
     #[error("has a superblock of another shape than the array has now")]
     Shape,
@@ -252,13 +260,18 @@ impl<W: World> Membership<W> {
         Err(error)
     }
 
-    /// The slot into which a device with this superblock returns, if it lacks only what the bitmap names.
-    pub(crate) fn former_slot(&self, former: &Superblock) -> Result<Slot, ReAddError> {
+    /// The slot into which a former member returns, if it lacks only what the bitmap names.
+    pub(crate) fn former_slot(&self, former: &Candidate) -> Result<Slot, ReAddError> {
+        let Candidate { superblock: former, device_size } = former;
         self.vacancy().map_err(ReAddError::NotNow)?;
         let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
         let slot = former.own_role().slot().ok_or(ReAddError::NoSlot)?;
         let master = self.steward.master();
         self.check_shape(former)?;
+        let expected = former.data_offset + former.size;
+        if Sector(device_size.0) < expected {
+            return Err(ReAddError::Shrank { found: *device_size, expected: Sectors(expected.0) });
+        }
         if master.writable().contains(slot) {
             return Err(ReAddError::Taken { slot });
         }
@@ -292,14 +305,18 @@ impl<W: World> Membership<W> {
             let Superblock { set_uuid, version, level, layout, chunk, raid_disks, size, .. } = superblock;
             (*set_uuid, *version, *level, *layout, *chunk, *raid_disks, *size)
         };
-        let is_alike = shape(former) == shape(own) && !former.features.contains(Features::REPLACEMENT);
+        // What may differ between the members of one array.
+        let own_features = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::BAD_BLOCKS);
+        let of_array =
+            |superblock: &Superblock| superblock.features.without(own_features.with(Features::BITMAP_OFFSET));
+        let is_alike = shape(former) == shape(own) && of_array(former) == of_array(own);
         let has_slot = former.own_role().slot().is_some_and(|slot| slot.0 < self.steward.shared.layout.slots());
         if is_alike && has_slot && master.has_room_for_bitmap(former) { Ok(()) } else { Err(ReAddError::Shape) }
     }
 
-    /// Gives a member its slot back that had this superblock. Returns when the superblocks say so. Every shard must have its
+    /// Gives a former member its slot back. Returns when the superblocks say so. Every shard must have its
     /// device.
-    pub(crate) async fn re_add(&self, member: usize, former: &Superblock) -> Result<(), ReAddError> {
+    pub(crate) async fn re_add(&self, member: usize, former: &Candidate) -> Result<(), ReAddError> {
         let steward = &self.steward;
         let slot = self.former_slot(former)?;
         assert_eq!(steward.shared.members.len(), member + 1, "it is installed");

@@ -42,7 +42,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, race};
-use uraid_block::{IoError, Sectors, Slot, SlotSet};
+use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet};
 use uraid_layout::Layout;
 
 /// How often the shards are asked how far they have come.
@@ -321,7 +321,9 @@ impl<W: World> Passes<W> {
         steward.drain(epoch).await;
         self.is_giving_back.set(false);
         steward.shared.view_changed.notify_all();
-        outcome.map_err(|error| ReAddError::NotNow(AddError::Frozen(error)))
+        let is_stopping = |error: IoError| error.kind == ErrorKind::Stopping;
+        let why = |error| if is_stopping(error) { AddError::NotOpen } else { AddError::Frozen(error) };
+        outcome.map_err(|error| ReAddError::NotNow(why(error)))
     }
 
     /// Passes over the array, and ends the pass, unless the array stops or freezes, or no member is left to recover.

@@ -4,6 +4,7 @@
 
 use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
 use serde_json::Value;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 const SIZE: u64 = 40 * MIB;
@@ -42,7 +43,9 @@ impl Rig {
 
     /// A clean stop clears all bits of an array that is whole.
     fn restart(&mut self, options: &[&str], members: &[PathBuf]) {
-        assert_eq!(self.scratch.uraid(["stop", "bits"]).code, Some(0), "{}", self.served.stderr());
+        // It is refused while the server has not seen yet that a client has left.
+        let is_stopped = || self.scratch.uraid(["stop", "bits"]).code == Some(0);
+        wait(is_stopped).unwrap_or_else(|()| panic!("{}", self.served.stderr()));
         let control = self.scratch.path("bits.ctl");
         wait(|| !control.exists()).expect("it ends");
         self.served = self.scratch.ready(options, members);
@@ -156,6 +159,24 @@ fn a_member_whose_bits_are_cleared_is_refused_and_changes_nothing() {
     assert!(std::fs::read(&rig.members[1]).expect("a member") == before);
     rig.run("add", &[&rig.path(1)]).expect_done();
     rig.expect_whole();
+    rig.expect_data();
+    assert_eq!(rig.served.stop().code, Some(0));
+}
+
+#[test]
+fn a_member_that_another_program_has_used_is_not_taken_back_without_force() {
+    let mut rig = Rig::new("5", 3);
+    rig.run("fail", &[&rig.path(1)]).expect_done();
+    rig.run("remove", &[&rig.path(1)]).expect_done();
+    rig.write_some(3);
+    // The mark of ext4: its superblock is at 1 KiB, that of the member at 4 KiB.
+    let file = std::fs::File::options().write(true).open(&rig.members[1]).expect("a member");
+    file.write_all_at(&[0x53, 0xef], 1024 + 56).expect("there is room");
+    rig.run("re-add", &[&rig.path(1)]).expect_refused(&["carries", "ext", "uraid add --force"]);
+    rig.run("add", &[&rig.path(1)]).expect_refused(&["was a member, and carries", "--force"]);
+    rig.run("add", &["--force", &rig.path(1)]).expect_done();
+    rig.expect_whole();
+    rig.run("fail", &[&rig.path(0)]).expect_done();
     rig.expect_data();
     assert_eq!(rig.served.stop().code, Some(0));
 }

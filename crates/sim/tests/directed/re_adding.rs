@@ -44,17 +44,21 @@ fn superblock_of(rig: &Rig, disk: u16) -> Superblock {
     Superblock::parse(bytes, Sector(8), rig.disk(disk).geometry().size).expect("a superblock")
 }
 
+fn former_member(rig: &Rig, disk: u16) -> Candidate {
+    Candidate { superblock: superblock_of(rig, disk), device_size: rig.disk(disk).geometry().size }
+}
+
 /// Lets a former member return. Returns its index.
 fn returning(rig: &Rig, live: &Live, disk: u16) -> impl Future<Output = Result<usize, ReAddError>> + 'static {
-    let (arrays, device, superblock) = (live.arrays.clone(), rig.disk(disk).clone(), superblock_of(rig, disk));
+    let (arrays, device, former) = (live.arrays.clone(), rig.disk(disk).clone(), former_member(rig, disk));
     async move {
         device.change_process();
-        arrays[0].former_slot(&superblock)?;
+        arrays[0].former_slot(&former)?;
         let vacancy = arrays[0].vacancy().map_err(ReAddError::NotNow)?;
-        let own = returned_superblock(&superblock, &vacancy.template, vacancy.number);
+        let own = returned_superblock(&former.superblock, &vacancy.template, vacancy.number);
         let index = arrays[0].reserve(own).map_err(ReAddError::NotNow)?;
         arrays.iter().for_each(|array| array.install(index, SimMember(device.clone())));
-        let outcome = arrays[0].re_add(index, &superblock).await;
+        let outcome = arrays[0].re_add(index, &former).await;
         if arrays[0].status().members[index] == MemberState::Removed {
             arrays.iter().for_each(|array| array.let_go(index));
         }
@@ -189,10 +193,10 @@ fn what_cannot_return_says_why_and_changes_nothing() {
     assert_eq!(return_now(&rig, &live, 2), Err(ReAddError::Taken { slot: Slot(2) }));
     fail(&rig, &live, 1);
     leave(&rig, &live, 1);
-    let good = superblock_of(&rig, 1);
+    let good = former_member(&rig, 1);
     let refused = |change: &dyn Fn(&mut Superblock)| {
         let mut other = good.clone();
-        change(&mut other);
+        change(&mut other.superblock);
         live.arrays[0].former_slot(&other)
     };
     let events = live.arrays[0].status().events;
@@ -213,6 +217,10 @@ fn what_cannot_return_says_why_and_changes_nothing() {
         other.recovery_offset = 16;
     });
     assert_eq!(half, Err(ReAddError::Incomplete { found: Sectors(16), expected: Sectors(SIZE) }));
+    let expected = Sectors(good.superblock.data_offset.0 + SIZE);
+    let small = Candidate { device_size: expected - Sectors(1), ..good.clone() };
+    let shrank = ReAddError::Shrank { found: expected - Sectors(1), expected };
+    assert_eq!(live.arrays[0].former_slot(&small), Err(shrank));
     assert_eq!(live.arrays[0].former_slot(&good), Ok(Slot(1)));
     assert!(content_of(&rig, &live) == content);
     rig.power_off();
@@ -285,7 +293,7 @@ impl Run {
             _ if !free.is_empty() => {
                 let disk = *self.rng.pick(&free);
                 let is_blank = self.rig.disk(disk).medium().current()[8 * 512..8 * 512 + 4] == [0; 4];
-                let can_return = !is_blank && self.live.arrays[0].former_slot(&superblock_of(&self.rig, disk)).is_ok();
+                let can_return = !is_blank && self.live.arrays[0].former_slot(&former_member(&self.rig, disk)).is_ok();
                 disks.borrow_mut().push(Some(disk));
                 if can_return {
                     self.returned += 1;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use uraid_arrays::Members;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 use uraid_engine::verdict::Operation;
-use uraid_engine::{MemberState, ReAddError, Vacancy};
+use uraid_engine::{Candidate as FormerMember, MemberState, ReAddError, Vacancy};
 use uraid_format::signature::Signature;
 use uraid_format::{Joining, Superblock, added_superblock, returned_superblock, uuid, writes_before};
 use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
@@ -50,11 +50,31 @@ fn not_returned(name: &str, error: ReAddError) -> RpcError {
         | ReAddError::Incomplete { .. }
         | ReAddError::Apart
         | ReAddError::Shape => ": `uraid add` recovers all of it",
+        ReAddError::Shrank { .. } => ": find out why it became smaller",
         ReAddError::NoSlot | ReAddError::Taken { .. } => ": `uraid add` adds it as a spare",
         ReAddError::Ahead { .. } => ": `uraid add --force` overwrites it",
         ReAddError::NotNow(_) | ReAddError::BadBlocks | ReAddError::Bitmap(_) | ReAddError::Superblock(_) => "",
     };
     refused(name, format!("{}{help}", with_causes(&error)))
+}
+
+fn former_member(superblock: &Superblock, claim: &Claimed) -> FormerMember {
+    FormerMember { superblock: superblock.clone(), device_size: claim.size() }
+}
+
+/// The error of a command that has done a part of its work.
+fn after(error: RpcError, verb: &str, done: &[String]) -> RpcError {
+    match done {
+        [] => error,
+        done => RpcError { message: format!("{} ({verb} before: {})", error.message, done.join(", ")), ..error },
+    }
+}
+
+/// A mark outside a member's data, which is no md superblock: another program has used the device since it was a member.
+fn foreign_mark<'a>(superblock: &Superblock, marks: &'a [Signature]) -> Option<&'a Signature> {
+    let data = superblock.data_offset.0 * SECTOR_BYTES as u64
+        ..(superblock.data_offset + superblock.data_size).0 * SECTOR_BYTES as u64;
+    marks.iter().find(|mark| !mark.kind.is_md() && !data.contains(&mark.at))
 }
 
 /// Claims a device and reads what it carries. Blocks the thread.
@@ -112,12 +132,12 @@ impl Overseer {
             let joining = Joining { size: claim.size(), uuid: [0; 16], number: vacancy.number };
             added_superblock(&vacancy.template, &joining).map_err(|error| refused(name, error))?;
         }
-        for candidate in candidates {
-            if self.can_return(&candidate) {
-                self.give_back(candidate).await?;
-            } else {
-                self.join(candidate).await?;
-            }
+        for (done, candidate) in candidates.into_iter().enumerate() {
+            let outcome = match self.can_return(&candidate) {
+                true => self.give_back(candidate).await,
+                false => self.join(candidate).await,
+            };
+            outcome.map_err(|error| after(error, "added", &members[..done]))?;
         }
         Ok(self.answer(members))
     }
@@ -130,8 +150,8 @@ impl Overseer {
         for candidate in &candidates {
             self.check_re_add(candidate)?;
         }
-        for candidate in candidates {
-            self.give_back(candidate).await?;
+        for (done, candidate) in candidates.into_iter().enumerate() {
+            self.give_back(candidate).await.map_err(|error| after(error, "re-added", &members[..done]))?;
         }
         Ok(self.answer(members))
     }
@@ -165,7 +185,7 @@ impl Overseer {
                 self.let_go(index).await;
             }
             let name = self.member_name(index);
-            outcome.map_err(|error| refused(name, with_causes(&error)))?;
+            outcome.map_err(|error| after(refused(name, with_causes(&error)), "removed", &removed))?;
             removed.push(self.member_paths(index).path.clone());
         }
         self.say_changes();
@@ -246,7 +266,13 @@ impl Overseer {
                     superblock.events
                 ),
             )),
-            Some(superblock) if superblock.set_uuid == *own => Ok(()),
+            Some(superblock) if superblock.set_uuid == *own => match foreign_mark(superblock, marks) {
+                Some(mark) => Err(refused(
+                    name,
+                    format!("was a member, and carries {mark} now; --force goes on and overwrites it"),
+                )),
+                None => Ok(()),
+            },
             Some(_) | None => match marks.first() {
                 Some(first) => Err(refused(name, format!("carries {first}; --force goes on and overwrites it"))),
                 None => Ok(()),
@@ -265,19 +291,30 @@ impl Overseer {
             let text = format!("belongs to array {found}, expected {expected}: `uraid add --force` overwrites it");
             return Err(refused(name, text));
         }
-        self.array.former_slot(superblock).map(|_| ()).map_err(|error| not_returned(name, error))
+        if let Some(mark) = foreign_mark(superblock, &candidate.marks) {
+            let text =
+                format!("carries {mark} now, so its data may be overwritten: `uraid add --force` recovers all of it");
+            return Err(refused(name, text));
+        }
+        let former = former_member(superblock, &candidate.claim);
+        self.array.former_slot(&former).map(|_| ()).map_err(|error| not_returned(name, error))
     }
 
     fn can_return(&self, candidate: &Candidate) -> bool {
-        candidate.superblock.as_ref().is_some_and(|superblock| self.array.former_slot(superblock).is_ok())
+        let Candidate { superblock, marks, claim, .. } = candidate;
+        let can = |superblock: &Superblock| {
+            foreign_mark(superblock, marks).is_none()
+                && self.array.former_slot(&former_member(superblock, claim)).is_ok()
+        };
+        superblock.as_ref().is_some_and(can)
     }
 
     /// Gives a former member its slot back. It was checked.
     async fn give_back(&self, candidate: Candidate) -> Result<(), RpcError> {
         let Candidate { name, claim, superblock, .. } = candidate;
-        let former = superblock.expect("a former member has a superblock");
+        let former = former_member(&superblock.expect("a former member has a superblock"), &claim);
         let vacancy = self.vacancy()?;
-        let superblock = returned_superblock(&former, &vacancy.template, vacancy.number);
+        let superblock = returned_superblock(&former.superblock, &vacancy.template, vacancy.number);
         let index = self.seat(&name, &claim, superblock).await?;
         let outcome = self.array.re_add(index, &former).await;
         if self.array.status().members[index] == MemberState::Removed {
