@@ -1,8 +1,8 @@
-//! A task with arrays, from their start to their stop.
-//! Owns: [`run`], [`OnShard`], [`start_and_wait`], the order of start, task, stop and end over all shards. Not here: arrays that clients
-//! reach, whose shards send each other more than the engine's mail.
-//! Invariant: an array is stopped when no shard uses it any more, after the arrays that are made of it. No shard ends
-//! before that.
+//! Runs a task that uses arrays: starts the arrays before it, and stops them after it.
+//! Owns: [`run`], [`OnShard`], [`start_and_wait`], the order of start, task, stop and end over all shards. Not here:
+//! arrays that clients reach, whose shards send each other more than the engine's mail.
+//! Invariant: an array is stopped only when no shard uses it any more, and only after the arrays that are made of it.
+//! No shard ends before the last stop.
 
 use crate::barrier::Barrier;
 use crate::build::{ArraySetup, build_traced};
@@ -36,8 +36,8 @@ pub enum Stop {
     Never,
 }
 
-/// Starts an array and waits until it is consistent, for tasks that want it so. `show` is called with the progress of its
-/// resync now and then. Shard 0 only.
+/// Starts an array and waits until it is consistent, for tasks that need a consistent array. `show` is called now and
+/// then with the progress of its resync. Shard 0 only.
 pub async fn start_and_wait(array: &HostArray, show: impl FnMut(Progress)) -> Result<(), StartError> {
     array.start().await?;
     match array.wait(show).await {

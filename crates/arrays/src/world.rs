@@ -16,8 +16,8 @@ use uraid_host::{Local, Options, Shard};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ArrayIndex(pub usize);
 
-/// The engine's mail of one array. A process whose shards send each other more than that has a message type that this
-/// converts into.
+/// The engine's mail of one array. If the shards of a process also send each other further messages, the process has a
+/// message type of its own, and `ArrayMail` converts into it.
 pub struct ArrayMail {
     /// Of which array.
     pub array: ArrayIndex,

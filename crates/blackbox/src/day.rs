@@ -1,8 +1,9 @@
-//! A day in the life of an array: an XFS on a raid6 is written all the time, while its members fail, leave and come back.
-//! Owns: which commands, in which order, what must hold after each. Not here: the files (`files`), mounting (`mount`), the
-//! kernel's opinion of the members that are left (`xtask`).
-//! Invariant: after each step, and after a kill -9 in the middle of it, every file whose fsync was answered is there and
-//! equal, and the array can be made whole again.
+//! A day in the life of an array: files are written to an XFS on a raid6 all the time, while members fail, leave and
+//! come back.
+//! Owns: which commands, in which order, what must hold after each. Not here: the files (`files`), mounting (`mount`),
+//! whether the kernel accepts the members at the end (`xtask`).
+//! Invariant: after each step, and after a kill -9 in the middle of it, every file whose fsync was answered is there
+//! with the content that was written, and the array can be made whole again.
 //!
 //! ```text
 //!   serve ──► mount ──► files are written ──────────────────────────► unmount ──► xfs_repair, trees equal, stop
@@ -35,7 +36,7 @@ const TREE_BYTES: u64 = 16 << 20;
 
 /// The longest that a recovery or a check of members of this size may take.
 const PASS_TIME_MAX: Duration = Duration::from_secs(120);
-/// A step is killed within this time; most take longer.
+/// The server is killed within this time after a step begins; most steps take longer.
 const KILL_WITHIN_MS: u64 = 600;
 /// The kernel keeps the members of a killed process locked until its last request has ended.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ const RELEASE_TIME_MAX: Duration = Duration::from_secs(20);
 /// What an operator does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// A member fails, the spare takes its slot, and the member is the next spare.
+    /// A member fails, the spare takes its slot, and the failed member becomes the next spare.
     Fail,
     /// The spare is removed and added again.
     RemoveAndAdd,
@@ -65,7 +66,7 @@ impl Step {
 
 const STEPS: [Step; 6] = [Step::Fail, Step::RemoveAndAdd, Step::ReAdd, Step::Check, Step::Repair, Step::Freeze];
 
-/// What a day has seen.
+/// The counts of one day.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Figures {
     /// Steps that ran to their end.
@@ -76,7 +77,7 @@ pub struct Figures {
     pub files: u64,
 }
 
-/// What is taken down in this order.
+/// What runs; the fields are dropped, and so stopped, in this order.
 struct Running {
     mounted: Mounted,
     attached: Loop,
@@ -96,8 +97,8 @@ struct Day {
 /// The programs that a day needs beside `uraid`.
 pub const PROGRAMS: [&str; 7] = ["nbdfuse", "losetup", "mount", "umount", "diff", "mkfs.xfs", "xfs_repair"];
 
-/// Lives through a day: each step once to its end, and `kills` times killed in the middle. Afterwards the array is
-/// stopped, and `look` gets its members. An error says what did not hold.
+/// Runs a day: each step once to its end, and `kills` times with the server killed in the middle. Afterwards the array
+/// is stopped, and `look` gets its members. An error says what did not hold.
 pub fn live(seed: u64, kills: u64, look: impl FnOnce(&[PathBuf]) -> Result<(), String>) -> Result<Figures, String> {
     let scratch = Scratch::new();
     let mut devices = create_with(&scratch, "day", &ARRAY, &["--bitmap", "internal"]);
@@ -165,7 +166,7 @@ impl Day {
         let context = |why: String| format!("{step:?}, killed after {delay:?}: {why}\n{}", again.server.log());
         self.compare().map_err(context)?;
         self.make_whole(&again.server).map_err(context)?;
-        // A member may hold a sector that was spoiled, or a repair that was interrupted.
+        // A member may hold a spoiled sector, or a repair may have been interrupted.
         self.uraid(&again.server, "repair", &["--wait"], 0).map_err(context)?;
         self.uraid(&again.server, "check", &["--wait"], 0).map_err(context)?;
         self.compare().map_err(context)?;
@@ -249,7 +250,7 @@ impl Day {
                 self.uraid(server, "add", &[&spare], 0)
             }
             Step::ReAdd => {
-                // A spare would take the slot.
+                // A spare would take the slot before the member comes back.
                 let spare = self.device(server, "spare")?;
                 self.uraid(server, "remove", &[&spare], 0)?;
                 let victim = self.device(server, "active sync")?;
@@ -359,7 +360,7 @@ fn wait_for_state(server: &Server, is_wanted: impl Fn(&str) -> bool) -> Result<(
 
 /// The state in the device's row of the table of slots.
 fn state_of(shown: &str, device: &str) -> Option<&'static str> {
-    // Behind the path there may be an error.
+    // After the path there may be an error.
     let mut rows = shown.lines().filter(|line| line.split_whitespace().any(|word| word == device));
     let states = ["active sync", "spare rebuilding", "spare", "faulty"];
     rows.find_map(|row| states.into_iter().find(|state| row.contains(&format!(" {state} "))))

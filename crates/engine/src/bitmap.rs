@@ -13,8 +13,8 @@
 //!   round    bitmap headers with the new events -> superblocks (`record`)
 //! ```
 //!
-//! All writes that wait share a round of pages. No bit is cleared while a slot lacks a member, or a resync or a recovery
-//! is not at its end: then the bits say what a member that returns has missed.
+//! All writes that wait share a round of pages. No bit is cleared while a slot lacks a member, or before a resync or
+//! a recovery has ended: until then the bits say what a member that returns has missed.
 
 use crate::World;
 use crate::assemble::BitmapPlan;
@@ -76,7 +76,7 @@ pub(crate) struct Bitmap<W: World> {
     /// Members that do not hold it at the start.
     behind: Vec<usize>,
     clear_after: Duration,
-    /// Every request that knew a bit which was not asked for since has left.
+    /// Every request from before the shards last forgot their bits has left: only bits in `asked` are relied upon.
     has_forgotten: Cell<bool>,
     is_clearing: Cell<bool>,
     cleared: Notify,
@@ -145,8 +145,8 @@ impl<W: World> Bitmap<W> {
         Arc::new(self.state.borrow().image.clone())
     }
 
-    /// Brings the bitmaps of all members up, before the first superblock is written: a superblock never has more events
-    /// than its bitmap. Returns the members that failed. The caller judges them.
+    /// Brings the bitmaps of all members up to date before the first superblock is written: a superblock never has more
+    /// events than its bitmap. Returns the members that failed. The caller judges them.
     pub(crate) async fn bring_up(&self) -> Vec<FailedMember> {
         if !self.behind.is_empty() {
             mark::hit(Mark::BitmapBroughtUp);
@@ -155,7 +155,8 @@ impl<W: World> Bitmap<W> {
         failures(join_all(self.behind.iter().map(async |member| (*member, self.write_whole(*member).await))).await)
     }
 
-    /// Gives a member that is to take a slot the whole bitmap. From then on it gets every bit. The caller judges an error.
+    /// Writes the whole bitmap to a member that is about to take a slot. From then on the member gets every bit. The
+    /// caller judges an error.
     pub(crate) async fn give_to(&self, member: usize) -> Result<(), IoError> {
         let _one = self.turn.acquire(1).await;
         if self.state.borrow().holders.contains(&member) {
@@ -166,12 +167,13 @@ impl<W: World> Bitmap<W> {
         Ok(())
     }
 
-    /// Judges a member that could not take it.
+    /// Judges a member that could not take the bitmap.
     pub(crate) async fn judge(&self, member: usize, error: IoError) {
         self.judge.judge_members(&[(member, error)]).await;
     }
 
-    /// Makes these bits durable. It waits for no drain, so a request inside an epoch may wait for it.
+    /// Makes these bits durable. This never waits for a drain, so a request that is counted in an epoch may wait for
+    /// this.
     pub(crate) async fn need(&self, chunks: Range<u64>) -> Result<(), IoError> {
         if !self.ask(chunks.clone()) {
             return Ok(());
@@ -289,7 +291,7 @@ impl<W: World> Bitmap<W> {
         self.write_bytes(member, Sectors(write.page as u64 * BITMAP_PAGE.0), &write.bytes[..length]).await
     }
 
-    /// Writes the whole bitmap to one member, its header last: until then what the member has is not believed.
+    /// Writes the whole bitmap to one member, its header last: until then no start believes the bitmap there.
     async fn write_whole(&self, member: usize) -> Result<(), IoError> {
         let pages = self.state.borrow().image.pages();
         for page in 1..pages {
@@ -332,7 +334,7 @@ impl<W: World> Bitmap<W> {
             self.is_clearing.set(true);
             self.clear_some().await;
             if !self.steward.master().is_recorded() && self.may_write() {
-                // No write may be there that waits until a member's failure is recorded.
+                // Record the member's failure from here: there may be no write that waits for that record.
                 let _ = shared.report(&[]).await;
             }
             self.is_clearing.set(false);
@@ -340,7 +342,7 @@ impl<W: World> Bitmap<W> {
         }
     }
 
-    /// Waits until no bits are being cleared. None will be after a stop has begun.
+    /// Waits until no bits are being cleared. After a stop has begun, no clearing begins.
     pub(crate) async fn clearing_over(&self) {
         assert!(self.steward.is_stopping.get(), "a stop waits for it");
         self.cleared.wait_for(|| (!self.is_clearing.get()).then_some(())).await;
@@ -365,7 +367,8 @@ impl<W: World> Bitmap<W> {
             return;
         }
         if self.has_forgotten.get() && self.has_unneeded() {
-            // Every write that relied on one of these bits has left: the flush makes it durable on all members.
+            // Every write that relied on one of these bits has left, so the flush makes its data durable on all
+            // members.
             let is_flushed = sabotage::is(Sabotage::ClearUnflushed) || self.flusher.flush_round().await.is_ok();
             if is_flushed && self.may_clear() {
                 self.clear().await;
@@ -376,11 +379,11 @@ impl<W: World> Bitmap<W> {
         }
     }
 
-    /// Lets every shard forget its bits, and waits until no request is left that relies on one that it knew before.
+    /// Lets every shard forget its bits, and waits until no request is left that relies on a forgotten bit.
     async fn forget(&self) {
         self.has_forgotten.set(false);
         self.state.borrow_mut().asked.clear_all();
-        // There is no await in between: what is asked for from here on is asked by requests that have not left.
+        // No await lies between these two steps: every request that asks for a bit from here on has not left yet.
         let epoch = self.steward.publish(Change::ForgetBits).await;
         if !sabotage::is(Sabotage::ClearUndrained) {
             self.steward.drain(epoch).await;
@@ -401,7 +404,8 @@ impl<W: World> Bitmap<W> {
             }
             is_new
         };
-        // A member that is older has missed more than the bits record: first this, then what they record no more.
+        // A member with fewer events than `events_cleared` has missed more than the bits record. So the header with it
+        // is written first, and bits are cleared only then.
         if is_new && self.write_due().await.is_err() {
             return;
         }
@@ -430,7 +434,7 @@ impl<W: World> Bitmap<W> {
         let events_cleared = {
             let master = self.steward.master();
             assert_ne!(master.gate(), Gate::Open, "no write may come any more");
-            // A start that was stopped has not brought the bitmaps and superblocks up.
+            // A start that was stopped has not brought the bitmaps and superblocks up to date.
             if !master.has_opened()
                 || !master.is_whole()
                 || master.is_dirty()

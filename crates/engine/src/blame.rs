@@ -1,8 +1,8 @@
 //! What is wrong where copies, or parity and data, disagree: decided for one sector.
 //! Owns: [`RowFault`], [`CopyFault`], and the two decisions. Not here: reading and writing (`resync`), the arithmetic
 //! that finds the wrong block of a raid6 row (`uraid_parity::locate`).
-//! Invariant: a block is called wrong only where more than half of what could be compared speaks against it. Elsewhere
-//! md's choice counts, and is called no more than that.
+//! Invariant: a block is called wrong only where more than half of what could be compared contradicts it. Elsewhere
+//! md's choice of the block to keep is followed, and no block is called wrong.
 //!
 //! ```text
 //!   copies    two                       they differ                 unknown, the canonical one counts
@@ -26,7 +26,7 @@ pub(crate) enum RowFault {
     Syndrome,
     /// This data block.
     Data(usize),
-    /// It cannot be known. Whether P and whether Q differs from what the data gives.
+    /// It cannot be known which block is wrong. The fields: whether P, and whether Q, differs from what the data gives.
     Unknown {
         p: bool,
         q: bool,
@@ -40,7 +40,7 @@ pub(crate) struct RowDifferences<'a> {
     pub(crate) q: Option<&'a [u8]>,
 }
 
-/// `exponents`: of the data blocks in Q.
+/// `exponents` are those of the data blocks in Q.
 pub(crate) fn row_fault(differences: RowDifferences<'_>, exponents: &[u8]) -> RowFault {
     let differs = |of: Option<&[u8]>| of.is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
     let (p, q) = (differs(differences.p), differs(differences.q));
@@ -60,13 +60,13 @@ pub(crate) fn row_fault(differences: RowDifferences<'_>, exponents: &[u8]) -> Ro
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CopyFault {
     pub(crate) kept: usize,
-    /// As indexes.
+    /// Indexes of copies, not slots.
     pub(crate) differing: SlotSet,
     /// Whether the differing ones are known to be wrong.
     pub(crate) is_known: bool,
 }
 
-/// Of the copies of one sector that could be read, the canonical one first.
+/// Decides for one sector. `copies` are those that could be read, the canonical one first.
 pub(crate) fn copy_fault(copies: &[&[u8]]) -> CopyFault {
     assert!(!copies.is_empty(), "a copy counts");
     let agreeing = |copy: &[u8]| copies.iter().filter(|other| **other == copy).count();

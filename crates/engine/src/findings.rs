@@ -5,25 +5,26 @@
 use crate::progress::{PassKind, Progress};
 use uraid_block::{ArraySector, MemberSector, Sectors, SlotSet};
 
-/// So many mismatches are listed. Further ones are counted only.
+/// At most this many mismatches are listed. Further ones are only counted.
 pub(crate) const MISMATCHES_MAX: usize = 1000;
 
-/// Sectors whose copies, or whose parity and data, disagree in the same way, one after the other.
+/// Consecutive sectors whose copies, or whose parity and data, disagree in the same way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch {
     /// The first sector of the array that may be wrong.
     pub sector: ArraySector,
-    /// How many sectors of the array it concerns from there: where the wrong block of a row is unknown, or it is parity,
-    /// all data of the row's chunks.
+    /// How many sectors of the array from there are concerned. If it is unknown which block of a row is wrong, or if it
+    /// is parity: all data of the row's chunks.
     pub length: Sectors,
-    /// The first sector on the members in `slots`, in sectors of their data. On raid10, on the first of them.
+    /// The first sector on the members in `slots`, in sectors of their data. On raid10, on the first of these members.
     pub at: MemberSector,
     /// How many sectors of each member disagree.
     pub count: Sectors,
-    /// The members that disagree with the rest: P and Q as far as they differ, or the block that is known to be wrong;
-    /// the copies that differ from the one that counts.
+    /// The members that disagree with the rest. In a row: the block that is known to be wrong, or else those of P and Q
+    /// that differ. Of copies: those that differ from the copy that counts.
     pub slots: SlotSet,
-    /// Whether these are known to be wrong: most others speak against them. Else any member may be.
+    /// Whether these are known to be wrong, because most of the others contradict them. If not, any member may be
+    /// wrong.
     pub is_known: bool,
     /// Whether the repair has written them.
     pub is_corrected: bool,
@@ -38,7 +39,7 @@ impl Mismatch {
 /// A bounded list of mismatches.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// By address: windows do not end in their order.
+    /// Sorted by address: windows do not end in the order of their addresses.
     list: Vec<Mismatch>,
 }
 
@@ -51,7 +52,7 @@ impl Findings {
         }
     }
 
-    /// What was found. Nothing is left.
+    /// Returns what was found, and empties the list.
     pub(crate) fn take(&mut self) -> Vec<Mismatch> {
         std::mem::take(&mut self.list)
     }
@@ -68,7 +69,7 @@ impl Findings {
 /// How a check or repair ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckEnd {
-    /// It has passed over everything.
+    /// It has compared everything.
     Complete,
     /// By command.
     Ended,

@@ -1,11 +1,12 @@
 //! What a shard knows of the write-intent bitmap: the bits that are set and cannot be cleared now.
-//! Owns: [`Intent`], which bits a write needs, where a resync or a recovery may skip. Not here: setting and clearing bits (`bitmap`).
+//! Owns: [`Intent`], which bits a write needs, what a resync or a recovery may skip. Not here: setting and clearing
+//! bits (`bitmap`).
 //! Invariant: a known bit is set durably on every member with a slot, and stays so until the shard has a view that
 //! forgets it and every request from before that view has left.
 //!
 //! ```text
-//!   a write into an area that is known to be dirty:   a load, and it goes on
-//!   into another one:                                 shard 0 is asked, which writes the bit first
+//!   a write into an area whose bit is known:   one load from memory, and the write goes on
+//!   a write into any other area:               shard 0 is asked, and writes the bit first
 //! ```
 
 use crate::assemble::StartPlan;
@@ -20,7 +21,7 @@ use uraid_layout::Layout;
 /// bitmap may be smaller.
 const STRETCH_ALIGNMENT: u64 = 8;
 
-/// The number of a view that forgets bits; a bit that was learned in an earlier round counts no more.
+/// How many times the shards have forgotten their bits. A bit that was learned in an earlier round is no longer known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct BitsRound(pub u64);
 
@@ -28,21 +29,22 @@ pub struct BitsRound(pub u64);
 pub(crate) struct Intent(Option<Map>);
 
 struct Map {
-    /// A chunk of the bitmap is 2 to this power sectors.
+    /// A chunk of the bitmap is `1 << shift` sectors.
     shift: u32,
     chunks: u64,
-    /// Of parity levels, whose bits count sectors of the members: data sectors of a row, and sectors of it on a member.
+    /// For parity levels, whose bits stand for sectors of the members: the data sectors of a row, and the sectors of a
+    /// row on one member.
     rows: Option<(u64, u64)>,
     known: Vec<Cell<u64>>,
     round: Cell<BitsRound>,
-    /// The chunks that the resync of this start has to pass over; `None`: all.
+    /// The chunks that the resync of this start must not skip; `None`: all.
     to_resync: Option<BitmapImage>,
-    /// The chunks that the next recovery by bits has to pass over.
+    /// The chunks that the next recovery by bits must not skip.
     to_recover: RefCell<Option<Arc<BitmapImage>>>,
 }
 
 impl Intent {
-    /// That of an array without a bitmap, or which is only read.
+    /// For an array that has no bitmap or is read-only.
     pub(crate) fn none() -> Intent {
         Intent(None)
     }
@@ -79,7 +81,8 @@ impl Intent {
         }
     }
 
-    /// The chunks whose bits a write to this range needs, and the round in which the answer may be learned.
+    /// The chunks whose bits a write to this range needs, and the current round: the answer may be learned only in that
+    /// round.
     pub(crate) fn needed(&self, range: ArrayRange) -> (Range<u64>, BitsRound) {
         let map = self.0.as_ref().expect("a write without a bitmap needs no bits");
         (map.chunks_of(range), map.round.get())
@@ -107,8 +110,8 @@ impl Intent {
         }
     }
 
-    /// The first sector at or after `at`, below `end`, that a resync has to pass over, in the sectors that it goes over;
-    /// and where that stretch ends. It is rounded to whole blocks, and so may reach into chunks that are clean.
+    /// The first stretch of `at..end` that a resync must not skip, in the sectors by which the resync counts. It is
+    /// rounded to whole blocks, and so may reach into chunks that are clean.
     pub(crate) fn stretch_to_resync(&self, at: u64, end: u64) -> Option<Range<u64>> {
         assert!(at < end, "a stretch is not empty");
         match self.0.as_ref().and_then(|map| Some((map, map.to_resync.as_ref()?))) {
@@ -117,13 +120,13 @@ impl Intent {
         }
     }
 
-    /// Notes what the next recovery by bits has to pass over.
+    /// Notes what the next recovery by bits must not skip.
     pub(crate) fn set_to_recover(&self, bits: Arc<BitmapImage>) {
         let map = self.0.as_ref().expect("a recovery by bits is of an array with a bitmap");
         map.to_recover.replace(Some(bits));
     }
 
-    /// The same as [`Intent::stretch_to_resync`], of a recovery by bits.
+    /// The same as [`Intent::stretch_to_resync`], for a recovery by bits.
     pub(crate) fn stretch_to_recover(&self, at: u64, end: u64) -> Option<Range<u64>> {
         assert!(at < end, "a stretch is not empty");
         let map = self.0.as_ref().expect("a recovery by bits is of an array with a bitmap");
@@ -133,7 +136,7 @@ impl Intent {
 }
 
 impl Map {
-    /// A row of parity counts as a whole: a write to a part of it changes parity anywhere in it.
+    /// On parity levels a row counts as a whole: a write to a part of it may change any sector of its parity.
     #[inline]
     fn chunks_of(&self, range: ArrayRange) -> Range<u64> {
         assert!(!range.length.is_zero(), "a write has a last sector");
@@ -147,7 +150,7 @@ impl Map {
         chunks
     }
 
-    /// The first stretch of set bits that reaches into `at..end`, from `at` on.
+    /// The part inside `at..end` of the first stretch of set bits that reaches into it.
     fn stretch(&self, bits: &BitmapImage, at: u64, end: u64) -> Option<Range<u64>> {
         let chunk = bits.next_set(at >> self.shift)?;
         let start = at.max((chunk << self.shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);

@@ -63,7 +63,7 @@ pub(crate) enum Call {
     SetTorn { row: Row, start: Sectors, state: TornState },
     /// Steward to shard: the next recovery by bits is of these chunks.
     BitsToRecover(Arc<BitmapImage>),
-    /// Steward to shard: pass over all that you own. Answer when that is over, or the array stops or freezes.
+    /// Steward to shard: go through all that you own. Answer when that is done, or the array stops or freezes.
     Pass(PassOrder),
     /// Steward to shard: how far have you come?
     PassReport,

@@ -181,7 +181,7 @@ pub(crate) struct Master {
     /// From here on, copies may differ and parity may be wrong, until a resync has ended. What is below is flushed.
     /// `None`: all is consistent, but for writes under way.
     resync_from: Option<Sectors>,
-    /// What a resync passes over.
+    /// What a resync goes through.
     resync_end: Sectors,
     /// The next superblocks say dirty: writes may be under way, anywhere.
     is_dirty: bool,

@@ -1,6 +1,7 @@
-//! Members that join and leave an array which runs.
-//! Owns: [`Membership`], [`AddError`], [`ReAddError`], [`RemoveError`], the order of the steps. Not here: the devices on each shard
-//! (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks (`record`).
+//! Members that join and leave a running array.
+//! Owns: [`Membership`], [`AddError`], [`ReAddError`], [`RemoveError`], the order of the steps. Not here: the devices
+//! on each shard (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks
+//! (`record`).
 //! Invariant: a member that joins takes a slot only when every superblock lists it as a spare. A member that leaves has
 //! no slot, no request in flight, and no superblock that lists it, before its device is let go.
 //!
@@ -16,7 +17,7 @@
 //!   list it in its slot, to be recovered       the recovery goes on by the bits
 //!   drain: every write goes to it              the same
 //!
-//!   a failure is recorded, or it is a spare    the array as it is
+//!   a spare, or its failure is recorded        the array as it is
 //!   drain: no request knows the member         the same
 //!   superblocks list it as removed             the array without it
 //!   the caller lets it go on every shard       the same
@@ -37,7 +38,7 @@ use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot};
 use uraid_format::{Features, ROLES_MAX, Superblock};
 use uraid_layout::Level;
 
-/// Why no member joins an array.
+/// Why a member cannot join an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddError {
     /// The level cannot use spares.
@@ -61,15 +62,16 @@ pub enum AddError {
         /// How many there are.
         maximum: usize,
     },
-    /// Its own superblock could not be written.
+    /// The superblock on the joining device could not be written.
     #[error("its superblock cannot be written")]
     Superblock(#[source] IoError),
 }
 
-/// Why a former member does not return with what it holds. The text follows its name and a colon.
+/// Why a former member cannot take its slot back with the data that it holds. The error's text follows the member's
+/// name and a colon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReAddError {
-    /// No member joins now.
+    /// No member can join now.
     #[error(transparent)]
     NotNow(AddError),
     /// It is not known what it has missed.
@@ -89,7 +91,7 @@ pub enum ReAddError {
     TooOld {
         /// Its events.
         found: u64,
-        /// Those that the bitmap begins with.
+        /// The count since which the bitmap names every write.
         expected: u64,
     },
     /// It ran without the array.
@@ -100,8 +102,8 @@ pub enum ReAddError {
         /// Those of the array.
         expected: u64,
     },
-    /// It ran without a member that is in sync.
-    #[error("ran without a member that is in sync, so its data is another")]
+    /// It once ran without a member that is in sync now.
+    #[error("ran without a member that is in sync, so its data differs")]
     Apart,
     /// It never held everything.
     #[error("was recovered up to {} of {} when it left", found.size(), expected.size())]
@@ -133,13 +135,13 @@ pub enum ReAddError {
     Superblock(#[source] IoError),
 }
 
-/// Why a member does not leave an array.
+/// Why a member cannot be removed from an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RemoveError {
     /// It works in a slot.
     #[error("works in the array: `uraid fail` comes first")]
     InUse,
-    /// It was removed before, or another command removes it now.
+    /// Another command has removed it, or is removing it now.
     #[error("is no member any more")]
     Gone,
     /// The superblocks of the others do not say yet that it failed.
@@ -161,13 +163,13 @@ pub enum RemoveError {
 /// What the superblock of a device that joins is made from.
 #[derive(Clone, Debug)]
 pub struct Vacancy {
-    /// The superblock of a member, for what all members share.
+    /// A member's superblock: the source of the fields that all members share.
     pub template: Superblock,
     /// The number of the device: its entry in the role table.
     pub number: u32,
 }
 
-/// Carries out what adds and removes members; on shard 0 only.
+/// Adds and removes members; on shard 0 only.
 pub(crate) struct Membership<W: World> {
     steward: Rc<Steward<W>>,
     recorder: Rc<Recorder<W>>,
@@ -287,7 +289,7 @@ impl<W: World> Membership<W> {
             return Err(ReAddError::TooOld { found, expected });
         }
         let features = former.features;
-        // A recovery by bits that did not end has lost none of them.
+        // An unfinished recovery by bits has cleared no bit: all that the member lacks is still named.
         if features.contains(Features::RECOVERY_OFFSET) && !features.contains(Features::RECOVERY_BITMAP) {
             let found = Sectors(former.recovery_offset);
             return Err(ReAddError::Incomplete { found, expected: former.size });

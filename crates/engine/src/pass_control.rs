@@ -3,15 +3,15 @@
 //! (`pass`), who tells (`passes::asked`).
 //! Invariant: a task that waits here is in no epoch and holds no lock, and goes on at once when the gate closes.
 //!
-//! Each limit has a time that a window moves on by the time it may take at that speed. A window waits for the time of the
-//! maximum. It does not wait for requests of clients once the time of the minimum has come:
+//! Each limit has a point in time. A window moves it on by as long as the window would take at that speed. The next
+//! window never begins before the point of the maximum. It waits for clients' requests only before that of the minimum:
 //!
 //! ```text
 //!   max 200   |w0   |w1   |w2          w1 begins at the earliest here, whatever else happens
 //!   min 100   |w0         |w1          while clients are served, w1 waits until here at the latest
 //! ```
 //!
-//! What a pass did above its minimum while clients were quiet is not held against it when they come back.
+//! A pass that was faster than its minimum while clients were quiet need not be slower than it when they come back.
 
 use crate::shared::Shared;
 use crate::view::Gate;
@@ -20,17 +20,17 @@ use std::cell::Cell;
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sectors, Tick};
 
-/// Clients have been quiet for so long: a pass goes on above its minimum.
+/// After clients have been quiet for this long, a pass may be faster than its minimum.
 const QUIET: Duration = Duration::from_millis(10);
-/// The time between two looks at clients.
+/// How often a waiting window checks whether clients are quiet.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest time between two looks at what the pass is told.
+/// The longest that a waiting window sleeps before it checks again what the pass is told.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SpeedLimits {
-    /// While clients are served, a pass that is faster than this waits for them. `None`: it never does.
+    /// While clients are served, a pass that is faster than this waits for them. `None`: it never waits.
     pub min: Option<u64>,
     /// Never faster. `None`: as fast as the members are.
     pub max: Option<u64>,
@@ -49,8 +49,9 @@ pub(crate) struct Steering {
 pub(crate) struct PassPace {
     steering: Cell<Steering>,
     next: Cell<NextWindow>,
-    /// The requests that this shard had served at the last look, and when that had last changed.
+    /// The number of requests that this shard had served when a window last checked.
     served: Cell<u64>,
+    /// From when on clients count as quiet, if that number does not change again.
     quiet_from: Cell<Tick>,
 }
 
@@ -68,7 +69,7 @@ impl PassPace {
         assert!(steering.ended >= self.steering.get().ended, "an order ends once");
         let before = self.steering.replace(steering);
         if before.limits != steering.limits {
-            // The times were those of the limits before: a higher maximum counts at once.
+            // The two times came from the old limits. Without this, a higher maximum would count only after them.
             let now = shared.world.now();
             self.next.set(NextWindow { earliest: now, latest: now });
         }
@@ -111,11 +112,11 @@ impl PassPace {
         (now < self.quiet_from.get()).then_some(LOOK)
     }
 
-    /// A window of so much of each member begins.
+    /// Notes that a window of this length on each member begins.
     pub(crate) fn note<W: World>(&self, shared: &Shared<W>, of_member: Sectors) {
         let limits = self.steering.get().limits;
         let (now, shards) = (shared.world.now(), u64::from(shared.world.shards()));
-        // The speed is that of all shards together, each of which has its part of every member.
+        // The limits are for all shards together, and each shard works on its part of every member.
         let bytes = of_member.0 * SECTOR_BYTES as u64 * shards;
         self.next.set(self.next.get().after_window(now, bytes, limits));
     }
@@ -131,7 +132,7 @@ struct NextWindow {
 }
 
 impl NextWindow {
-    /// A window of so many bytes of each member begins now.
+    /// The times for the window after one of this many bytes of each member, which begins now.
     fn after_window(self, now: Tick, bytes: u64, limits: SpeedLimits) -> NextWindow {
         NextWindow {
             earliest: limits.max.map_or(self.earliest, |kib| self.earliest.max(now) + time_of(bytes, kib)),
@@ -140,7 +141,7 @@ impl NextWindow {
     }
 }
 
-/// How long so many bytes take at this speed.
+/// How long this many bytes take at this speed.
 fn time_of(bytes: u64, kib: u64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / (u128::from(kib.max(1)) * 1024);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

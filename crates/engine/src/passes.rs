@@ -2,16 +2,16 @@
 //! Owns: [`Passes`], which pass is next, when a spare takes a slot, progress, what the end of a pass changes. Not here:
 //! the part of each shard (`pass`), what is done in a window (`resync`), the superblocks that say how far a pass has
 //! come (`clean`, `record`).
-//! Invariant: copies are read at will, and parity is relied upon, only when every shard has passed over all that it
+//! Invariant: any copy may be read, and parity is relied upon, only when every shard has gone through all that it
 //! owns. A member is read only when its recovery has ended on every shard, and it was flushed.
 //!
 //! ```text
 //!   start      superblocks say dirty -> the gate opens, mirrors read the canonical copy -> every shard passes
 //!   end        flush -> publish "consistent" -> superblocks, if no write is under way
 //!   stop       the gate closes -> drain (windows are inside the epoch) -> flush -> superblocks: dirty from here on
-//!   a crash    before any of these superblocks: the next start passes over all, or from the last one that was recorded
+//!   a crash    before any of these superblocks: the next start begins anew, or at the last recorded sector
 //!
-//!   spare      drain (no request knows the slot's last member) -> superblocks list it in the slot, recovered below 0
+//!   spare      drain (no request knows the slot's last member) -> superblocks list it in the slot, recovered up to 0
 //!              -> publish: every write goes to it -> drain (no write misses it) -> every shard passes
 //!   end        flush -> superblocks list it without a recovery -> publish: it is read
 //!   a crash    its superblock says how far it was recovered; what is below was flushed, and is written by a resync
@@ -52,7 +52,7 @@ const REPORT_PERIOD: Duration = Duration::from_millis(200);
 /// way.
 const CHECKPOINTS: u64 = 16;
 
-/// Why a pass ended before its end.
+/// Why a pass ended before it was complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PassError {
     /// The array was stopped. The next start continues.
@@ -78,12 +78,12 @@ pub(crate) struct Passes<W: World> {
     recorder: Rc<Recorder<W>>,
     flusher: Rc<Flusher<W>>,
     bitmap: Option<Rc<Bitmap<W>>>,
-    /// The task that runs passes is there.
+    /// There is a task that runs passes.
     is_driven: Cell<bool>,
     /// A pass runs, or a spare takes its slot.
     is_running: Cell<bool>,
     is_flushing: Cell<bool>,
-    /// A former member has its slot, and a write may be under way that misses it.
+    /// A former member has its slot again, and a write that does not go to it may still be under way.
     is_giving_back: Cell<bool>,
     /// The number of the last order.
     number: Cell<u64>,
@@ -92,7 +92,7 @@ pub(crate) struct Passes<W: World> {
     progress: Cell<Progress>,
     /// The check or repair that a command asked for, until it has ended.
     asked: Cell<Option<PassKind>>,
-    /// The result of the last one.
+    /// The result of the last check or repair.
     checked: RefCell<Option<Checked>>,
     steering: Cell<Steering>,
     changed: Notify,
@@ -126,7 +126,7 @@ impl<W: World> Passes<W> {
     }
 
     /// Runs what is due until the array stops or freezes. The caller holds the transition, and has just opened the gate.
-    /// What a recovery has passed over before a freeze counts no more: it begins anew.
+    /// What a recovery did before a freeze does not count: the recovery begins anew.
     pub(crate) fn begin(self: &Rc<Self>) {
         let order = self.steward.pass_order.get();
         self.steward.pass_order.set(order.filter(|order| order.kind == PassKind::Resync));
@@ -171,7 +171,7 @@ impl<W: World> Passes<W> {
         if waits { None } else { self.needed() }
     }
 
-    /// What the array needs, now or when it takes writes again. One that is only read has no pass.
+    /// What the array needs, now or when it takes writes again. A read-only array has no pass.
     fn needed(&self) -> Option<Next> {
         let master = self.steward.master();
         if self.steward.shared.config.read_only {
@@ -193,7 +193,7 @@ impl<W: World> Passes<W> {
 
     /// How far the pass has come, if one runs, is due or was stopped.
     pub(crate) fn progress(&self) -> Option<Progress> {
-        // One that was ended still has windows in flight, and no result yet.
+        // A check or repair that was told to end still has windows in flight, and no result yet.
         if self.steward.pass_order.get().is_some_and(|order| order.kind.is_by_command()) {
             return Some(self.progress.get());
         }
@@ -236,7 +236,7 @@ impl<W: World> Passes<W> {
     fn outcome(&self) -> Option<Result<Progress, PassError>> {
         let master = self.steward.master();
         let is_due = self.needed().is_some();
-        // The end of a pass that no superblock shows is none: after a crash it would be due again.
+        // A pass has not ended until the superblocks show its end: after a crash it would be due again.
         let is_shown = master.shows(master.version());
         match master.frozen_error() {
             _ if self.is_running.get() => None,
@@ -254,7 +254,7 @@ impl<W: World> Passes<W> {
     async fn take_spare(&self) {
         let steward = &self.steward;
         let before = steward.master().wanted_spare();
-        // Requests that knew the slot's last member could still report that it failed, and mean that one.
+        // Older requests may still report a failure of the slot's last member. It must not be taken for the spare's.
         let epoch = {
             let _one = steward.transition.acquire(1).await;
             steward.publish(Change::Nothing).await
@@ -264,7 +264,7 @@ impl<W: World> Passes<W> {
             let _one = steward.transition.acquire(1).await;
             let wanted = steward.master().wanted_spare().filter(|_| steward.master().gate() == Gate::Open);
             let Some((member, slot)) = wanted.filter(|_| wanted == before) else { return };
-            // Every bit must be on it before a write is.
+            // Every bit must be on the spare before any write goes to it.
             if let Some(bitmap) = &self.bitmap
                 && let Err(error) = bitmap.give_to(member).await
             {
@@ -286,12 +286,12 @@ impl<W: World> Passes<W> {
             }
             steward.publish(Change::Nothing).await
         };
-        // No write that has missed it is under way when its recovery begins.
+        // When its recovery begins, no write that did not go to it is under way.
         steward.drain(epoch).await;
     }
 
-    /// Gives a former member its slot. Every bit is on it before a write is, and no recovery of it begins before each write
-    /// goes to it. `check` says whether it may still have it.
+    /// Gives a former member its slot. Every bit is on the member before any write goes to it, and its recovery begins
+    /// only when every write goes to it. `check` says whether the member may still have the slot.
     pub(crate) async fn give_back(
         &self,
         member: usize,
@@ -300,7 +300,7 @@ impl<W: World> Passes<W> {
     ) -> Result<(), ReAddError> {
         let steward = &self.steward;
         let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
-        // As for a spare: late failures of the slot's last member are over.
+        // As for a spare: after this drain, no request can report a failure of the slot's last member.
         let epoch = {
             let _one = steward.transition.acquire(1).await;
             steward.publish(Change::Nothing).await
@@ -333,7 +333,7 @@ impl<W: World> Passes<W> {
         steward.pass_order.set(Some(order));
         if order.by_bits {
             let bits = self.bitmap.as_ref().expect("it has bits").snapshot_bits();
-            // Every write that sets a bit after this one goes to these members, too.
+            // Every write that sets a further bit after this snapshot goes to these members, too.
             steward
                 .shared
                 .calls
@@ -378,11 +378,11 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// What every shard is to do, and where that begins.
+    /// What every shard is to do, and where the pass begins.
     fn order(&self, kind: PassKind) -> PassOrder {
         let (layout, to_recover) = (&self.steward.shared.layout, self.to_recover());
         let (recovering, written_below) = match (kind, layout) {
-            // What these members hold is kept right. What they lack is recovered afterwards.
+            // A resync keeps right what these members hold already. What they lack is recovered afterwards.
             (PassKind::Resync, _) => {
                 let master = self.steward.master();
                 (master.recovering(), master.most_recovered())
@@ -399,17 +399,17 @@ impl<W: World> Passes<W> {
         PassOrder { number: self.number.get(), kind, recovering, from, written_below, by_bits }
     }
 
-    /// Whether what was passed over still counts: it does not if a freeze has ended since.
+    /// Whether the work of this pass still counts: that of a recovery does not if a freeze has ended since it began.
     fn is_valid(&self, order: &PassOrder) -> bool {
         order.kind == PassKind::Resync || self.steward.pass_order.get() == Some(*order)
     }
 
-    /// Whether all members that it would recover have failed.
+    /// Whether all members that the order would recover have failed.
     fn is_needless(&self, order: &PassOrder) -> bool {
         order.kind == PassKind::Recovery && order.recovering.and(self.steward.master().recovering()).is_empty()
     }
 
-    /// Flushes the members, unless a stop has begun: that waits for what is under way, and flushes them itself.
+    /// Flushes the members, unless a stop has begun: the stop waits for what is under way, and flushes them itself.
     async fn flush(&self) -> bool {
         if self.steward.is_stopping.get() {
             return false;
@@ -421,7 +421,7 @@ impl<W: World> Passes<W> {
         is_flushed
     }
 
-    /// Waits until no flush of a pass is under way. None begins after a stop has.
+    /// Waits until no flush of a pass is under way. After a stop has begun, no such flush begins.
     pub(crate) async fn flush_over(&self) {
         assert!(self.steward.is_stopping.get(), "a stop waits for it");
         self.changed.wait_for(|| (!self.is_flushing.get()).then_some(())).await;
@@ -433,8 +433,8 @@ impl<W: World> Passes<W> {
         progress.done == progress.total
     }
 
-    /// Lets every shard pass over all that it owns, and asks them now and then how far they are. The superblocks learn
-    /// it, too: of a resync, while the array is idle.
+    /// Lets every shard go through all that it owns, and asks the shards now and then how far they are. The superblocks
+    /// record that, too; for a resync, only while no write is under way.
     async fn pass_over_all(&self, order: &PassOrder) {
         let steward = &self.steward;
         let mut all = pin!(steward.shared.calls.call_all(|| Call::Pass(*order)));
@@ -455,7 +455,7 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// How far a pass has come by the superblocks; a recovery, of the members in these slots.
+    /// How far a pass has come according to the superblocks; for a recovery, the one of the members in these slots.
     fn recorded(&self, kind: PassKind, recovering: SlotSet) -> Sectors {
         let master = self.steward.master();
         match kind {
@@ -476,10 +476,10 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// Every shard has passed over all that it owns, and the members were flushed. The caller holds the transition.
+    /// Every shard has gone through all that it owns, and the members were flushed. The caller holds the transition.
     async fn end_resync(&self) {
         let steward = &self.steward;
-        // Without a write under way the superblocks do not say dirty, and must learn that the array is consistent.
+        // If no write is under way, the superblocks are not marked dirty, and must record that the array is consistent.
         let is_recorded_now = !steward.master().takes_writes();
         if self.progress.get().unreadable.is_zero() {
             steward.publish(Change::EndResync).await;
@@ -496,8 +496,8 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// Every shard has passed over all that it owns, and the members were flushed, or those that it was for have failed.
-    /// The caller holds the transition.
+    /// Every shard has gone through all that it owns, and the members were flushed; or the members to be recovered have
+    /// failed. The caller holds the transition.
     async fn end_recovery(&self, order: &PassOrder) {
         let steward = &self.steward;
         let slots = order.recovering.and(steward.master().recovering());
@@ -512,18 +512,19 @@ impl<W: World> Passes<W> {
             return;
         }
         mark::hit(Mark::RecoveryEnded);
-        // Recorded before it is read: a write that counts on it need not flush the members that it would be computed from.
+        // The end is recorded before the member is read: then a write that counts on the member need not flush the
+        // others from which its content would be computed.
         steward.apply(Change::ShowRecovered(slots));
         let version = steward.master().version();
         let is_recorded = self.recorder.record_up_to(version).await.is_ok();
-        // It may have failed meanwhile.
+        // A member may have failed meanwhile.
         let slots = slots.and(steward.master().recovering());
         if is_recorded && !slots.is_empty() {
             steward.publish(Change::EndRecovery(slots)).await;
         }
     }
 
-    /// `below` is done on every shard, and was flushed.
+    /// All below `below` is done on every shard, and was flushed.
     async fn record_checkpoint(&self, order: &PassOrder, below: Sectors) {
         let steward = &self.steward;
         let _one = steward.transition.acquire(1).await;
@@ -542,11 +543,12 @@ impl<W: World> Passes<W> {
         let _ = self.recorder.record_up_to(version).await;
     }
 
-    /// Sums up what the shards have said. Returns what is done on all of them, and could be read.
+    /// Sums up what the shards have reported. Returns the sector below which all is done on all shards and could be
+    /// read.
     fn note(&self, order: &PassOrder, reports: Vec<PassReport>) -> Sectors {
         let before = self.progress.get();
         let (mut below, mut met) = (before.total, PassCounts::default());
-        // A shard that has not begun has passed over nothing of this order.
+        // A shard that has not begun this order has done nothing of it.
         for report in reports.iter().filter(|report| report.number == order.number) {
             below = below.min(report.below);
             met.add(report.counts);
@@ -558,7 +560,7 @@ impl<W: World> Passes<W> {
             PassKind::Resync => reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard"),
             PassKind::Recovery | PassKind::Check | PassKind::Repair => recovered_below(order, &reports),
         };
-        assert!(readable_below <= before.total && below <= before.total, "a shard passes over what there is");
+        assert!(readable_below <= before.total && below <= before.total, "a shard goes through what there is");
         let [corrected, skipped, unreadable] = [met.corrected, met.skipped, met.unreadable].map(Sectors);
         let [mismatched, healed] = [met.mismatched, met.healed].map(Sectors);
         self.progress.set(Progress { done: below, corrected, mismatched, healed, skipped, unreadable, ..before });

@@ -1,5 +1,5 @@
 //! What a pass does, how far it has come, and what it met: in a window, on a shard, in the array.
-//! Owns: [`PassKind`], [`PassOrder`], [`Progress`], [`PassReport`], [`PassCounts`], what there is to pass over, the
+//! Owns: [`PassKind`], [`PassOrder`], [`Progress`], [`PassReport`], [`PassCounts`], what there is to go through, the
 //! longest window. Not here: the pass (`pass`, `passes`).
 
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
@@ -33,7 +33,7 @@ impl PassKind {
     }
 }
 
-/// What every shard is to pass over.
+/// What every shard is to go through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PassOrder {
     /// Each order has a new number. A shard that meets the same one again goes on.
@@ -112,7 +112,7 @@ pub(crate) struct PassReport {
     pub(crate) counts: PassCounts,
 }
 
-/// What a resync passes over: sectors of each member on parity levels, of the array on mirrors.
+/// What a resync goes through: sectors of each member on parity levels, of the array on mirrors.
 pub(crate) fn total(layout: &Layout) -> Sectors {
     match layout {
         Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
@@ -120,7 +120,7 @@ pub(crate) fn total(layout: &Layout) -> Sectors {
     }
 }
 
-/// What a pass of this kind passes over.
+/// What a pass of this kind goes through.
 pub(crate) fn total_of(layout: &Layout, kind: PassKind) -> Sectors {
     match (kind, layout) {
         (PassKind::Resync | PassKind::Check | PassKind::Repair, _) | (PassKind::Recovery, Layout::Parity(_)) => {

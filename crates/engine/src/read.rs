@@ -162,7 +162,7 @@ impl<W: World> Reader<W> {
         self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, Vec::new()).await
     }
 
-    /// Reads a request that is not one piece of a healthy member.
+    /// Serves a read that is not a single piece on a healthy member.
     pub(crate) async fn read_pieces(
         &self,
         range: ArrayRange,

@@ -38,7 +38,7 @@ pub(crate) struct Steward<W: World> {
     /// One change between dirty, clean, frozen and stopped at a time.
     pub(crate) transition: Rc<Semaphore>,
     pub(crate) is_stopping: Cell<bool>,
-    /// What the shards pass over, if a pass runs or was interrupted.
+    /// What the shards go through, if a pass runs or was interrupted.
     pub(crate) pass_order: Cell<Option<PassOrder>>,
 }
 
@@ -93,7 +93,7 @@ impl<W: World> Steward<W> {
         self.shared.calls.call_all(|| Call::PassReport).await.into_iter().map(Answer::passed).collect()
     }
 
-    /// What the shards have passed over.
+    /// What the shards have gone through.
     pub(crate) async fn passed(&self) -> Passed {
         let recovery = self.pass_order.get().filter(|order| order.kind == PassKind::Recovery);
         if recovery.is_none() && self.master().resync_from().is_none() {

@@ -1,6 +1,7 @@
-//! Write-intent bitmaps of simulated arrays: what a seed draws, the first bytes, reading them back, a bit before its data.
+//! Write-intent bitmaps of simulated arrays: what a seed draws, a new bitmap's bytes, reading a bitmap back, the check
+//! that a bit is durable before its data is written.
 //! Owns: [`Bits`], [`BitsCheck`]. Not here: which sectors disagree (`checks::redundancy`).
-//! Invariant: arrays whose seed draws no bitmap are the same as before there were any.
+//! Invariant: drawing a bitmap changes nothing else that a seed draws.
 
 use crate::member::Disk;
 use crate::model::{Model, Place};
@@ -25,7 +26,7 @@ pub struct Bits {
     pub chunk: u64,
     /// How long after its last write a bit may be cleared.
     pub clear_after: Duration,
-    /// Whether all bits of a new array are set, as mdadm leaves them; if not, its content must agree.
+    /// Whether all bits of a new array are set, as mdadm leaves them; if not, its copies or parity must agree already.
     pub are_set: bool,
 }
 
@@ -40,7 +41,7 @@ impl Bits {
         })
     }
 
-    /// The first bytes of the page.
+    /// The page as a new array has it.
     pub fn page(&self, setup: &Setup, set_uuid: [u8; 16]) -> Vec<u8> {
         let model = Model::new(setup.shape.clone());
         let covered = if model.is_parity() { setup.shape.size } else { model.array_size() };

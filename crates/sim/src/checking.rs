@@ -13,7 +13,7 @@ use std::time::Duration;
 use uraid_engine::view::Gate;
 use uraid_engine::{CheckEnd, PassKind, SpeedLimits};
 
-/// Faults that change bytes without a word.
+/// Faults that change bytes silently: no request reports an error.
 const SPOILING: [FaultKind; 4] =
     [FaultKind::BitRot, FaultKind::Misdirected, FaultKind::LostWrite, FaultKind::LyingFlush];
 
@@ -31,7 +31,7 @@ impl Rig {
         };
         let started = live.started.clone();
         self.executor.spawn(0, "checker", async move {
-            // The end of the start tells the guard whether a pass runs.
+            // Wait for the end of the start: only then does the guard know whether a pass runs.
             while started.get().is_none() {
                 executor.sleep(Duration::from_micros(100)).await;
             }

@@ -79,7 +79,7 @@ pub struct Tally {
     pub recoveries: u64,
     /// Members whose recovery ended.
     pub recovered: u64,
-    /// Checks and repairs that passed over everything.
+    /// Checks and repairs that went through everything.
     pub checks: u64,
 }
 

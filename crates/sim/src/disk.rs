@@ -212,7 +212,7 @@ impl Medium {
         self.durable.copy_from_slice(&self.current);
     }
 
-    /// Whether a metadata write is in flight, which a power cut may tear.
+    /// Whether a metadata write, which a power cut may tear, is in flight.
     pub fn writes_super(&self) -> bool {
         self.writes.values().any(|write| write.at < self.data_start)
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
 
-/// As md does it: the speed is that of the last 30 s, which move on in steps of 3 s.
+/// As in md, the speed is the average over the last 30 s; this period moves on in steps of 3 s.
 const STEP: Duration = Duration::from_secs(3);
 const STEPS_MAX: usize = 10;
 /// Less time says nothing about the speed: a running pass reports five times a second.
@@ -72,7 +72,7 @@ impl PassProgress {
     }
 }
 
-/// A number of seconds in the largest units that say enough.
+/// A number of seconds in the largest units that are still exact enough: `90s`, `127min`, `3h04min`.
 pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -85,7 +85,7 @@ pub(crate) fn duration(seconds: u64) -> String {
 #[derive(Debug)]
 pub(crate) struct Pace {
     began: Instant,
-    /// How far the pass was, by the time since `began`; at least [`STEP`] apart.
+    /// Pairs of the time since `began` and how far the pass was then; at least [`STEP`] apart.
     marks: VecDeque<(Duration, Sectors)>,
 }
 

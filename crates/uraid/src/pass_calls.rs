@@ -14,7 +14,7 @@ pub(crate) enum PassCall {
     Check,
     /// Begins a repair.
     Repair,
-    /// Ends a check or repair, and lets passes go on that were frozen.
+    /// Ends a check or repair, and lets frozen passes go on.
     Idle,
     /// Keeps every pass where it is.
     Freeze,
@@ -106,10 +106,10 @@ pub(crate) struct CheckResult {
 /// Sectors, one after the other, that disagree in the same way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Mismatch {
-    /// The first sector of the array, and how many: of the data that may be wrong.
+    /// The data that may be wrong: its first sector in the array, and its length in sectors.
     pub sector: u64,
     pub sectors: u64,
-    /// The first sector of the members in `slots`, from the start of their data, and how many.
+    /// The same on the members in `slots`: the first sector, from the start of their data, and how many.
     pub member_sector: u64,
     pub member_sectors: u64,
     /// The members that disagree with the rest, with their paths.

@@ -37,7 +37,7 @@ pub(crate) struct Assembled {
     pub roster: Roster,
     /// The bad-block list of this array as a member of another one.
     pub bad: BadSectors,
-    /// Given members that are left out.
+    /// Members that were given but are left out.
     pub left_out: Vec<LeftOut>,
 }
 

@@ -220,8 +220,8 @@ impl Server {
         let crowd = Crowd::gather(kind, address);
         let uri = self.uri.clone();
         let failed = |source| NbdError::Others { kind: kind.describe(), uri, source };
-        // The measured client works while the others connect: if it were idle, the server would close it first for
-        // them.
+        // The measured client works while the others connect: if it were idle, its connection would be the first that
+        // the server closes to make room for them.
         let sample = self.measure_after(work, run, || crowd.wait().map_err(failed));
         crowd.leave();
         sample

@@ -28,7 +28,7 @@ impl<W: World> Array<W> {
         self.lifecycle().passes.end_asked().await
     }
 
-    /// Keeps every pass where it is and lets none begin (md: `frozen`), or lets them go on. Shard 0 only.
+    /// Pauses every pass and lets none begin (md: `frozen`); or lets passes go on. Shard 0 only.
     pub async fn pause_passes(&self, is_paused: bool) {
         self.lifecycle().passes.pause(is_paused).await;
     }

@@ -1,8 +1,8 @@
 //! Passes by command: check and repair, and what every pass is told: pause, end, speed.
 //! Owns: [`CheckError`], when a check may begin, its order, its end and its result. Not here: what a window compares
 //! (`resync::check`), the passes that an array needs (`passes`).
-//! Invariant: a check waits for no other pass and none waits for it: one that becomes due ends it. A check changes no
-//! state of the array and no superblock.
+//! Invariant: a check waits for no other pass, and no other pass waits for a check: a resync or recovery that becomes
+//! due ends it. A check changes no state of the array and no superblock.
 
 use super::{Next, PassOrder, Passes};
 use crate::findings::{CheckEnd, Checked, Findings};
@@ -20,7 +20,7 @@ use uraid_layout::Layout;
 /// The longest time that the end of a check by command waits for windows in flight.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// Why no check or repair begins.
+/// Why a check or repair cannot begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CheckError {
     /// The level has no redundancy.
@@ -115,7 +115,7 @@ impl<W: World> Passes<W> {
         asked.is_some()
     }
 
-    /// Keeps every pass where it is and lets none begin, or lets them go on.
+    /// Pauses every pass and lets none begin; or lets passes go on.
     pub(crate) async fn pause(&self, is_paused: bool) {
         self.steer(|steering| steering.is_paused = is_paused).await;
     }
@@ -146,7 +146,8 @@ impl<W: World> Passes<W> {
         let order = self.order(kind);
         self.steward.pass_order.set(Some(order));
         self.pass_over_all(&order).await;
-        // What was written stays only then. A member whose flush fails is failed; if the array freezes, it says so.
+        // Only a flush makes durable what a repair wrote. A flush that fails makes its member fail or the array freeze,
+        // and that is reported there.
         let is_flushed = kind == PassKind::Check || self.flush().await;
         let end = self.end_of(&order, is_flushed);
         let mismatches = self.steward.shared.calls.call_all(|| Call::TakeFindings).await;
@@ -181,12 +182,12 @@ impl<W: World> Passes<W> {
         *self.checked.borrow_mut() = Some(Checked { kind, end, progress, mismatches: Vec::new() });
     }
 
-    /// Whether a pass by command gives way: it was ended, or the array needs another one.
+    /// Whether a pass by command must end: a command ended it, or the array needs another pass.
     fn is_superseded(&self, order: &PassOrder) -> bool {
         order.kind.is_by_command() && self.needed() != Some(Next::Pass(order.kind))
     }
 
-    /// Ends a pass by command whose time is over.
+    /// Ends a pass by command if it must end.
     pub(super) async fn end_superseded(&self, order: &PassOrder) {
         if self.is_superseded(order) {
             self.steer(|steering| steering.ended = steering.ended.max(order.number)).await;
@@ -194,7 +195,7 @@ impl<W: World> Passes<W> {
     }
 }
 
-/// Where a pass by command begins, and what it writes besides: nothing.
+/// A pass by command recovers no member, and writes nothing to members that are being recovered.
 pub(super) fn whole() -> (SlotSet, Sectors) {
     (SlotSet::EMPTY, Sectors::ZERO)
 }

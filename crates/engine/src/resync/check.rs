@@ -1,11 +1,12 @@
-//! One window of copies, or of rows, compared by a check, and written where it disagrees by a repair.
+//! Compares one window of copies, or of rows, for a check; for a repair, also writes where they disagree.
 //! Owns: comparing, what a repair writes, rewriting sectors that a member could not read. Not here: which block is wrong
 //! (`blame`), which windows, their locks (`pass`).
 //! Invariant: a check writes only where a member could not read, and only what all others agree on.
 //!
-//! Nothing here needs the dirty mark. Each sector that is written is either as before or right after a crash, and each
-//! is written by itself: the row or the copies then still disagree as before, or less. The dirty mark would do harm: the
-//! resync after a crash would make parity fit data that is wrong, or copy the wrong copy (docs/decisions/0013-check-and-repair.md).
+//! Nothing here needs the dirty mark. After a crash, each sector that was being written either is as before or is
+//! right, and each is written by itself: so the row or the copies then disagree as before, or less. The dirty mark
+//! would do harm: the resync after a crash would make parity fit data that is wrong, or copy the wrong copy
+//! (docs/decisions/0013-check-and-repair.md).
 //!
 //! ```text
 //!   raid6, D1 wrong     crash before the write: D1 is named again        after it: the row agrees
@@ -30,11 +31,11 @@ use uraid_parity::{Lost, generate_p, recover, xor_into};
 
 /// The blocks of a row's stretch, as far as they could be read, and what the data gives.
 struct RowBlocks<'a> {
-    /// All of them, some computed.
+    /// All data blocks; those in `computed` were computed.
     data: Vec<&'a [u8]>,
     /// P and Q as they were read, where they were not needed to compute data.
     compared: RowDifferences<'a>,
-    /// P and Q of the data.
+    /// P and Q, computed from the data.
     right: (Vec<u8>, Vec<u8>),
     /// Indexes of data blocks that were computed.
     computed: Vec<usize>,
@@ -266,7 +267,7 @@ fn row_blocks<'a>(
     Some(RowBlocks { data, compared, right, computed: lost })
 }
 
-/// The lost data blocks, by Q, or by P and Q.
+/// The lost data blocks, computed from Q, or from P and Q.
 fn recovered(
     map: &RowMap,
     data: &[Option<&[u8]>],
@@ -350,7 +351,7 @@ impl RowBlocks<'_> {
         }
     }
 
-    /// The blocks of this row that a member could not read, with what the others give.
+    /// The blocks of this row that a member could not read, with their content as computed from the others.
     fn unread(&self, map: &RowMap, unread: SlotSet) -> impl Iterator<Item = (Slot, &[u8])> {
         let data = self.computed.iter().map(|index| (map.data[*index], self.data[*index]));
         let p = std::iter::once((map.parity, self.right.0.as_slice()));
@@ -367,7 +368,7 @@ fn bytes_of(run: &Range<usize>) -> Range<usize> {
     run.start * SECTOR_BYTES..run.end * SECTOR_BYTES
 }
 
-/// Runs of sectors with the same answer.
+/// Splits `length` sectors into runs for which `of_sector` gives the same answer.
 fn runs<T: Copy + PartialEq>(length: Sectors, of_sector: impl Fn(usize) -> T) -> Vec<(Range<usize>, T)> {
     let mut runs: Vec<(Range<usize>, T)> = Vec::new();
     for sector in 0..length.0 as usize {

@@ -15,7 +15,7 @@ const CLEAR_AFTER: Duration = Duration::from_secs(2);
 const SEEDS: u64 = 60;
 const ROUNDS: u64 = 4;
 
-/// An array with a bitmap, whose last disk is blank and no member. A chunk of the bitmap is one sector.
+/// An array with a bitmap. The last disk is blank and not a member. A chunk of the bitmap is one sector.
 fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
     let chunk = if level == 1 { 0 } else { 8 };
     let shape = Shape { level, layout, chunk, slots, size: SIZE, member_sizes: Vec::new() };
@@ -84,7 +84,7 @@ fn pause(rig: &Rig, live: &Live, time: Duration) {
     all(rig, live, vec![async move { executor.sleep(time).await }]);
 }
 
-/// Reads everything while as many others are failed as the array can do without.
+/// Fails as many other members as the array can do without, and reads everything.
 fn content_without_others(rig: &Rig, live: &Live, slot: u16) -> Vec<u8> {
     for other in (0..rig.setup.shape.slots).filter(|other| *other != slot) {
         let status = live.arrays[0].status();

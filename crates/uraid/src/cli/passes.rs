@@ -85,7 +85,7 @@ pub(super) const UNFREEZE_AFTER: &str = "\
 EXAMPLES
   uraid unfreeze home";
 
-/// Options of the commands that take an array only.
+/// Options of the commands that take only an array.
 #[derive(Args, Debug)]
 pub(crate) struct PassArgs {
     /// The control socket of the process that serves the array
@@ -114,10 +114,10 @@ pub(crate) struct SpeedArgs {
     /// The array.
     #[command(flatten)]
     pub of: PassArgs,
-    /// Beside clients, wait for them above this; 0: never
+    /// While clients are served, wait for them above this speed; 0: never wait
     #[arg(long, value_name = "KIB")]
     pub min: Option<u64>,
-    /// Never be faster; 0: no limit
+    /// The highest speed; 0: no limit
     #[arg(long, value_name = "KIB")]
     pub max: Option<u64>,
 }

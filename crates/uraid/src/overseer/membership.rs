@@ -25,7 +25,8 @@ const FAILED: &str = "failed";
 /// mdadm's word for all members whose device is gone.
 const DETACHED: &str = "detached";
 
-/// The code of an error that [`Overseer::look_at_all`] words: the device is claimed as the member of its text.
+/// The code of an error that [`Overseer::look_at_all`] replaces: the device is claimed already, as the member that the
+/// error's text names.
 const TWICE: i64 = 0;
 
 /// A device that may join: it is claimed, and nothing of it is changed yet.
@@ -70,7 +71,8 @@ fn after(error: RpcError, verb: &str, done: &[String]) -> RpcError {
     }
 }
 
-/// A mark outside a member's data, which is no md superblock: another program has used the device since it was a member.
+/// A mark that lies outside a member's data and is no md superblock: another program has used the device since it was a
+/// member.
 fn foreign_mark<'a>(superblock: &Superblock, marks: &'a [Signature]) -> Option<&'a Signature> {
     let data = superblock.data_offset.0 * SECTOR_BYTES as u64
         ..(superblock.data_offset + superblock.data_size).0 * SECTOR_BYTES as u64;
@@ -142,7 +144,7 @@ impl Overseer {
         Ok(self.answer(members))
     }
 
-    /// Takes devices back that left the array, if they lack only what the bitmap names.
+    /// Takes back devices that left the array, if they lack only what the bitmap names.
     pub(super) async fn re_add_members(&self, members: &[String]) -> Result<Value, RpcError> {
         let _one = self.session.seating().await;
         self.check_can_join()?;
@@ -225,8 +227,8 @@ impl Overseer {
         Ok(candidates)
     }
 
-    /// Why a device cannot be claimed once more. A member that was removed keeps its claim as long as one of its requests
-    /// has no answer: a write that is late must not reach it when it is a member again.
+    /// Why a device cannot be claimed a second time. A member that was removed keeps its claim until all of its
+    /// requests are answered: a late write must not reach the device after it has become a member again.
     fn claimed_already(&self, name: &str, claimed_as: &str) -> RpcError {
         let seats = self.assembled().roster.seats().zip(self.array.status().members);
         let named = seats.filter(|(seat, _)| seat.name == claimed_as).map(|(_, state)| state);
@@ -241,7 +243,7 @@ impl Overseer {
         }
     }
 
-    /// Runs work that blocks its thread on a thread of its own.
+    /// Runs blocking work on a separate thread.
     async fn beside<T: Send + 'static>(
         &self,
         name: &str,
@@ -251,7 +253,8 @@ impl Overseer {
         outcome.map_err(RpcError::refused)?
     }
 
-    /// Whether what the device carries may be lost. What a former member of this array carries is a part of the array.
+    /// Checks that the device's content may be overwritten. That of a former member of this array may: it belongs to
+    /// the array.
     fn check_content(&self, candidate: &Candidate, force: bool) -> Result<(), RpcError> {
         let Candidate { name, superblock, marks, .. } = candidate;
         let own = &self.assembled().plan.template.set_uuid;
@@ -309,7 +312,7 @@ impl Overseer {
         superblock.as_ref().is_some_and(can)
     }
 
-    /// Gives a former member its slot back. It was checked.
+    /// Gives a former member, which was checked, its slot back.
     async fn give_back(&self, candidate: Candidate) -> Result<(), RpcError> {
         let Candidate { name, claim, superblock, .. } = candidate;
         let former = former_member(&superblock.expect("a former member has a superblock"), &claim);
@@ -361,7 +364,7 @@ impl Overseer {
         added.map_err(|error| refused(&name, with_causes(&error)))
     }
 
-    /// Closes the device of a member that is none any more.
+    /// Closes the device of a member that was removed.
     async fn let_go(&self, index: usize) {
         assert_eq!(self.array.status().members[index], MemberState::Removed, "no request reaches it");
         self.session.seat(|| Message::LetGo(self.index, index)).await;
@@ -373,7 +376,7 @@ impl Overseer {
         (0..members.len()).filter(|&index| is_meant(index, &members[index])).collect()
     }
 
-    /// Whether a member that does not work has lost its device.
+    /// Whether this is a spare or failed member whose device is gone.
     fn is_detached(&self, index: usize, state: &MemberState) -> bool {
         match *state {
             MemberState::Faulty { operation: Operation::Command, .. } | MemberState::Spare => {

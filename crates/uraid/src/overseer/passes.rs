@@ -1,4 +1,4 @@
-//! What a running array does by calls about its passes.
+//! Carries out the calls about the passes of a running array.
 //! Owns: check, repair, idle, freeze, speed, the result of the last check with paths in place of slots. Not here: the
 //! passes (`engine`), how calls arrive (`control`).
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uraid_block::sizes::counted;
 use uraid_engine::{CheckEnd, CheckError, Checked, SpeedLimits};
 
-/// The highest limit, in KiB/s: md's.
+/// The highest limit, in KiB/s; the same as md's.
 const SPEED_MAX: u64 = i32::MAX as u64;
 
 impl Overseer {
@@ -40,7 +40,7 @@ impl Overseer {
         outcome.map_err(|error| RpcError::refused(format!("{}: {}", self.name(), self.check_text(&error))))?;
         let (array, name) = (self.array.clone(), self.name().to_owned());
         self.session.local().spawn(async move {
-            // How it went is in the result, also after a stop or a freeze.
+            // The outcome is not needed: the result says how the pass ended, also after a stop or a freeze.
             let _ = array.wait(|_| ()).await;
             if let Some(checked) = array.checked() {
                 warn(&format!("{name}: {}", summary(&checked)));

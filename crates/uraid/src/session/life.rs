@@ -228,8 +228,8 @@ fn recovering(status: &Status) -> SlotSet {
     slots.collect()
 }
 
-/// Shows the progress of the passes that an array starts with, until they end. Nothing is said of the end of a recovery
-/// whose members have failed: another line has said that.
+/// Shows the progress of the passes that an array starts with, until they end. The end of a recovery whose members have
+/// failed is not logged here: another line names the failure.
 async fn show_passes(array: Rc<HostArray>, name: String) {
     let mut line = PassLines::new(&format!("{name}: "));
     let begun = recovering(&array.status());

@@ -249,7 +249,7 @@ mod tests {
         // The stop waits for clients' requests.
         assert_eq!(waits.name(names(&["m1"]), seconds(65)), Some(names(&["m1"])));
         assert_eq!(waits.name(names(&["m1"]), seconds(65)), None);
-        // Clients' requests took a little longer than their limit, or less.
+        // First, clients' requests took a little longer than their limit; then, much less.
         assert_eq!(waits.end(Duration::from_millis(21_100), seconds(45)), seconds(65));
         assert_eq!(waits.end(seconds(3), seconds(45)), seconds(48));
         assert_eq!(waits.name(names(&["m1", "m2"]), seconds(65)), Some(names(&["m2"])));

@@ -30,7 +30,8 @@ const MEMBER_BYTES: u64 = 2 << 20;
 /// Large enough for uraid to be stopped in the middle.
 const LARGE_BYTES: u64 = 128 << 20;
 
-/// Where the kernel may be when it is first asked, after it went on from the recorded sector at its lowest speed.
+/// The furthest that the kernel may have come when it is first asked. It went on from the recorded sector, at its
+/// lowest speed.
 const LATE_SECTORS_MAX: u64 = 8192;
 
 /// How the rebuilding comes about.
