@@ -15,7 +15,7 @@ use crate::mail::{Answer, Call, Mail, Message, STEWARD};
 use crate::mark::Mark;
 use crate::master::Master;
 use crate::member_counts::MemberCounts;
-use crate::membership::{AddError, ReAddError, RemoveError, Vacancy};
+use crate::membership::{AddError, FormerMember, ReAddError, RemoveError, Vacancy};
 use crate::mirror::Mirror;
 use crate::pass::Pass;
 use crate::passes::PassError;
@@ -30,7 +30,7 @@ use crate::sabotage;
 use crate::shared::{Counters, Parts, Shared};
 use crate::view::{Gate, View};
 use crate::world::World;
-use crate::{Candidate, MemberPlan, Place, StartPlan};
+use crate::{MemberPlan, Place, StartPlan};
 use std::rc::Rc;
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors,
@@ -187,14 +187,14 @@ impl<W: World> Array<W> {
     }
 
     /// The slot into which a former member can return with what it holds. Shard 0 only.
-    pub fn former_slot(&self, former: &Candidate) -> Result<Slot, ReAddError> {
+    pub fn former_slot(&self, former: &FormerMember) -> Result<Slot, ReAddError> {
         self.lifecycle().membership.former_slot(former)
     }
 
     /// Gives a former member its slot back. `former` has the superblock that it had; it was reserved with one of a new number,
     /// and is installed on every shard. Returns when the superblocks say so; what it has missed is recovered beside requests.
     /// After an error the caller lets it go, if its state is [`Removed`](crate::MemberState). Shard 0 only.
-    pub async fn re_add(&self, index: usize, former: &Candidate) -> Result<(), ReAddError> {
+    pub async fn re_add(&self, index: usize, former: &FormerMember) -> Result<(), ReAddError> {
         self.lifecycle().membership.re_add(index, former).await
     }
 

@@ -167,6 +167,28 @@ impl<W: World> Bitmap<W> {
         Ok(())
     }
 
+    /// Whether this bitmap of a former member has a bit for the same sectors as the array's.
+    pub(crate) fn is_alike(&self, former: &BitmapImage) -> bool {
+        former.is_alike(&self.state.borrow().image)
+    }
+
+    /// Sets the bits of a former member's bitmap, durably.
+    pub(crate) async fn unite(&self, former: &BitmapImage) -> Result<(), IoError> {
+        let _one = self.turn.acquire(1).await;
+        {
+            let state = &mut *self.state.borrow_mut();
+            let mut from = 0;
+            while let Some(chunk) = former.next_set(from) {
+                from = chunk + 1;
+                if state.durable.first_clear_in(chunk..chunk + 1).is_some() {
+                    state.image.set(chunk);
+                    state.due.insert(state.image.page_of(chunk));
+                }
+            }
+        }
+        self.write_due().await
+    }
+
     /// Judges a member that could not take the bitmap.
     pub(crate) async fn judge(&self, member: usize, error: IoError) {
         self.judge.judge_members(&[(member, error)]).await;

@@ -77,7 +77,7 @@ pub use lifecycle::{StartError, Status, StopError};
 pub use mail::Mail;
 pub use master::MemberState;
 pub use member_counts::{MemberCounts, RequestCounts, Slowest};
-pub use membership::{AddError, ReAddError, RemoveError, Vacancy};
+pub use membership::{AddError, FormerMember, ReAddError, RemoveError, Vacancy};
 pub use pass_control::SpeedLimits;
 pub use passes::{CheckError, PassError};
 pub use places::MEMBERS_MAX;

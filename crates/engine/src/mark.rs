@@ -33,7 +33,7 @@ marks! {
     RecoveryCheckpoint,
     /// Recovery: some sectors could not be read, and the member stays as it is.
     RecoveryGivenUp,
-    /// Recovery: a freeze has ended meanwhile, and it begins anew.
+    /// Recovery: a freeze has ended meanwhile, or the slot has another member, and it begins anew.
     RecoveryAnew,
     /// Recovery: the members that it was for have failed.
     RecoveryNeedless,

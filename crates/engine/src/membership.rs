@@ -23,6 +23,7 @@
 //!   the caller lets it go on every shard       the same
 //! ```
 
+use crate::World;
 use crate::bitmap::Bitmap;
 use crate::master::{Change, MemberState, Membership as Step};
 use crate::passes::Passes;
@@ -31,10 +32,10 @@ use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
 use crate::view::Gate;
-use crate::{Candidate, World};
 use std::rc::Rc;
 use uraid_block::local::Semaphore;
-use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot};
+use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot, SlotSet};
+use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
 use uraid_format::{Features, ROLES_MAX, Superblock};
 use uraid_layout::Level;
 
@@ -105,6 +106,12 @@ pub enum ReAddError {
     /// It once ran without a member that is in sync now.
     #[error("ran without a member that is in sync, so its data differs")]
     Apart,
+    /// Its own bitmap does not name what was written to it last.
+    #[error("has a bitmap of its own that cannot be relied on, so it is not known what differs")]
+    OwnBitmap,
+    /// Another member has failed just now, and no superblock says so yet.
+    #[error("cannot return while the failure of another member is being recorded; try again")]
+    Unrecorded,
     /// It never held everything.
     #[error("was recovered up to {} of {} when it left", found.size(), expected.size())]
     Incomplete {
@@ -158,6 +165,17 @@ pub enum RemoveError {
     /// The removal could not be recorded.
     #[error("the array is frozen, so its superblocks cannot say that a member was removed; stop it and start it again")]
     Frozen(#[source] IoError),
+}
+
+/// A device that was a member.
+#[derive(Clone, Debug)]
+pub struct FormerMember {
+    /// Its superblock.
+    pub superblock: Superblock,
+    /// The size of its device.
+    pub device_size: Sectors,
+    /// Its own bitmap.
+    pub bitmap: Result<BitmapImage, BitmapUnusable>,
 }
 
 /// What the superblock of a device that joins is made from.
@@ -263,8 +281,8 @@ impl<W: World> Membership<W> {
     }
 
     /// The slot into which a former member returns, if it lacks only what the bitmap names.
-    pub(crate) fn former_slot(&self, former: &Candidate) -> Result<Slot, ReAddError> {
-        let Candidate { superblock: former, device_size } = former;
+    pub(crate) fn former_slot(&self, former: &FormerMember) -> Result<Slot, ReAddError> {
+        let FormerMember { superblock: former, device_size, bitmap: own_bitmap } = former;
         self.vacancy().map_err(ReAddError::NotNow)?;
         let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
         let slot = former.own_role().slot().ok_or(ReAddError::NoSlot)?;
@@ -281,8 +299,24 @@ impl<W: World> Membership<W> {
         if found > expected {
             return Err(ReAddError::Ahead { found, expected });
         }
-        if master.was_apart(former) {
+        // When it left, the others could serve the array. If not, it was the array.
+        let slots = self.steward.shared.layout.slots();
+        let listed = former.roles.iter().filter_map(|role| role.slot()).filter(|listed| listed.0 < slots);
+        let others = listed.collect::<SlotSet>().without(slot);
+        if master.was_apart(former) || !self.steward.shared.layout.can_serve(&others) {
             return Err(ReAddError::Apart);
+        }
+        // Should it have run apart all the same, its own bits name what was written then.
+        let is_believed = |own: &BitmapImage| {
+            let header = own.header();
+            let is_kept = header.state & (BitmapHeader::STALE | BitmapHeader::WRITE_ERROR) == 0;
+            is_kept && header.set_uuid == former.set_uuid && header.events >= found && bitmap.is_alike(own)
+        };
+        if !own_bitmap.as_ref().is_ok_and(is_believed) {
+            return Err(ReAddError::OwnBitmap);
+        }
+        if !master.is_recorded() {
+            return Err(ReAddError::Unrecorded);
         }
         let expected = bitmap.events_cleared();
         if found < expected && !sabotage::is(Sabotage::ReAddTooOld) {
@@ -304,8 +338,8 @@ impl<W: World> Membership<W> {
         let master = self.steward.master();
         let own = master.template();
         let shape = |superblock: &Superblock| {
-            let Superblock { set_uuid, version, level, layout, chunk, raid_disks, size, .. } = superblock;
-            (*set_uuid, *version, *level, *layout, *chunk, *raid_disks, *size)
+            let Superblock { set_uuid, created, version, level, layout, chunk, raid_disks, size, .. } = superblock;
+            (*set_uuid, *created, *version, *level, *layout, *chunk, *raid_disks, *size)
         };
         // What may differ between the members of one array.
         let own_features = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::BAD_BLOCKS);
@@ -318,11 +352,12 @@ impl<W: World> Membership<W> {
 
     /// Gives a former member its slot back. Returns when the superblocks say so. Every shard must have its
     /// device.
-    pub(crate) async fn re_add(&self, member: usize, former: &Candidate) -> Result<(), ReAddError> {
+    pub(crate) async fn re_add(&self, member: usize, former: &FormerMember) -> Result<(), ReAddError> {
         let steward = &self.steward;
         let slot = self.former_slot(former)?;
         assert_eq!(steward.shared.members.len(), member + 1, "it is installed");
-        self.passes.give_back(member, slot, || self.former_slot(former).map(|_| ())).await?;
+        let bits = former.bitmap.as_ref().expect("it was checked");
+        self.passes.give_back(member, slot, bits, || self.former_slot(former).map(|_| ())).await?;
         match steward.master().members()[member] {
             MemberState::Faulty { error, .. } => Err(ReAddError::Superblock(error)),
             MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare | MemberState::Removed => {

@@ -43,6 +43,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, race};
 use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet};
+use uraid_format::bitmap::BitmapImage;
 use uraid_layout::Layout;
 
 /// How often the shards are asked how far they have come.
@@ -296,8 +297,13 @@ impl<W: World> Passes<W> {
         &self,
         member: usize,
         slot: Slot,
+        former: &BitmapImage,
         check: impl Fn() -> Result<(), ReAddError>,
     ) -> Result<(), ReAddError> {
+        let frozen = |error: IoError| {
+            let is_stopping = error.kind == ErrorKind::Stopping;
+            ReAddError::NotNow(if is_stopping { AddError::NotOpen } else { AddError::Frozen(error) })
+        };
         let steward = &self.steward;
         let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
         // As for a spare: after this drain, no request can report a failure of the slot's last member.
@@ -309,7 +315,12 @@ impl<W: World> Passes<W> {
         let (epoch, outcome) = {
             let _one = steward.transition.acquire(1).await;
             check()?;
+            self.end_recovery_of(slot).await;
+            bitmap.unite(former).await.map_err(frozen)?;
             bitmap.give_to(member).await.map_err(ReAddError::Bitmap)?;
+            // The failure of another member may have no record yet.
+            let version = steward.master().version();
+            self.recorder.record_up_to(version).await.map_err(frozen)?;
             check()?;
             self.is_giving_back.set(true);
             steward.apply(Change::Membership(Membership::Return { member, slot }));
@@ -321,9 +332,21 @@ impl<W: World> Passes<W> {
         steward.drain(epoch).await;
         self.is_giving_back.set(false);
         steward.shared.view_changed.notify_all();
-        let is_stopping = |error: IoError| error.kind == ErrorKind::Stopping;
-        let why = |error| if is_stopping(error) { AddError::NotOpen } else { AddError::Frozen(error) };
-        outcome.map_err(|error| ReAddError::NotNow(why(error)))
+        outcome.map_err(frozen)
+    }
+
+    /// Ends a recovery of the slot's last member, which has failed: what it did is not done for the next one. Its windows
+    /// may wait for their time, in no epoch.
+    async fn end_recovery_of(&self, slot: Slot) {
+        let order = self.steward.pass_order.get();
+        let of_slot = |order: &PassOrder| order.kind == PassKind::Recovery && order.recovering.contains(slot);
+        if let Some(order) = order.filter(of_slot)
+            && !sabotage::is(Sabotage::KeepRecovery)
+        {
+            mark::hit(Mark::RecoveryAnew);
+            self.steward.pass_order.set(None);
+            self.steer(|steering| steering.ended = steering.ended.max(order.number)).await;
+        }
     }
 
     /// Passes over the array, and ends the pass, unless the array stops or freezes, or no member is left to recover.

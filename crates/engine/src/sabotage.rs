@@ -94,6 +94,8 @@ pub enum Sabotage {
     JoinUnrecorded,
     /// A former member returns although bits of what it has missed were cleared.
     ReAddTooOld,
+    /// A recovery that was begun for another member of a slot goes on for the one that returns to it.
+    KeepRecovery,
     /// A recovered member is read before it was flushed.
     TrustUnflushed,
     /// Records that a member is recovered further than it is.
@@ -112,7 +114,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 46] = [
+    pub const ALL: [Sabotage; 47] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -152,6 +154,7 @@ impl Sabotage {
         Sabotage::SpareUnrecorded,
         Sabotage::JoinUnrecorded,
         Sabotage::ReAddTooOld,
+        Sabotage::KeepRecovery,
         Sabotage::TrustUnflushed,
         Sabotage::RecoveredAhead,
         Sabotage::BitAfterData,

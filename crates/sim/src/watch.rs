@@ -28,6 +28,9 @@ pub struct Guard {
     torn: RefCell<BTreeSet<Place>>,
     bits: RefCell<Option<BitsCheck>>,
     is_pass_running: Cell<bool>,
+    // Sectors of the members, the same on all, with an operation that began while a pass ran: it may write what it had to
+    // compute of the row, also when the pass has ended.
+    begun_in_pass: RefCell<BTreeSet<u64>>,
     is_read_only: Cell<bool>,
     events: RefCell<Vec<u64>>,
     superblocks: Cell<u64>,
@@ -96,6 +99,7 @@ impl Guard {
             torn: RefCell::default(),
             bits: RefCell::default(),
             is_pass_running: Cell::new(false),
+            begun_in_pass: RefCell::default(),
             is_read_only: Cell::new(false),
             superblocks: Cell::new(0),
             super_writes: RefCell::default(),
@@ -141,6 +145,9 @@ impl Guard {
             let count = &mut open[usize::from(slot)][sector as usize];
             *count = count.checked_sub(1).expect("opened before");
         }
+        let is_open =
+            |sector: &u64| open.iter().any(|of_slot| of_slot.get(*sector as usize).is_some_and(|open| *open > 0));
+        self.begun_in_pass.borrow_mut().retain(is_open);
     }
 
     /// The operation was refused because the array froze. Some members may have its data and others not, and `fail` may
@@ -151,7 +158,11 @@ impl Guard {
 
     /// Sets whether a resync runs, or read errors are repaired: then any data may be written.
     pub fn set_pass_running(&self, is_running: bool) {
-        self.is_pass_running.set(is_running);
+        if self.is_pass_running.replace(is_running) && !is_running {
+            let open = self.open.borrow();
+            let sectors = open.iter().flat_map(|of_slot| (0..).zip(of_slot).filter(|(_, open)| **open > 0));
+            self.begun_in_pass.borrow_mut().extend(sectors.map(|(sector, _)| sector));
+        }
     }
 
     /// Sets whether nothing may be written at all (M8).
@@ -164,6 +175,7 @@ impl Guard {
         self.open.borrow_mut().iter_mut().for_each(|of_slot| of_slot.fill(0));
         self.torn.borrow_mut().clear();
         self.is_pass_running.set(false);
+        self.begun_in_pass.borrow_mut().clear();
         self.is_read_only.set(false);
         self.super_writes.borrow_mut().clear();
         self.given_up.borrow_mut().clear();
@@ -237,10 +249,10 @@ impl Guard {
         if let Some(bits) = &*self.bits.borrow() {
             (access.at - data..end - data).try_for_each(|sector| bits.check(Place { slot, sector }))?;
         }
-        let (open, torn) = (self.open.borrow(), self.torn.borrow());
+        let (open, torn, begun_in_pass) = (self.open.borrow(), self.torn.borrow(), self.begun_in_pass.borrow());
         let is_open = |sector: u64| {
             let place = Place { slot, sector };
-            open[usize::from(slot)][sector as usize] > 0 || torn.contains(&place)
+            open[usize::from(slot)][sector as usize] > 0 || torn.contains(&place) || begun_in_pass.contains(&sector)
         };
         match (access.at - data..end - data).find(|&sector| !is_open(sector)) {
             None => Ok(()),

@@ -133,7 +133,7 @@ impl<W: World> Passes<W> {
         self.checked.borrow().clone()
     }
 
-    async fn steer(&self, change: impl FnOnce(&mut Steering)) {
+    pub(super) async fn steer(&self, change: impl FnOnce(&mut Steering)) {
         let mut steering = self.steering.get();
         change(&mut steering);
         self.steering.set(steering);

@@ -5,7 +5,7 @@
 use super::joining::{joining, leaving, wipe};
 use super::spares::{CASES, content_of, fail, fill, wait};
 use super::*;
-use uraid_engine::{AssembleOptions, Candidate, MemberPlan, PassKind, ReAddError, assemble};
+use uraid_engine::{AssembleOptions, Candidate, FormerMember, MemberPlan, PassKind, ReAddError, SpeedLimits, assemble};
 use uraid_format::{Features, returned_superblock};
 use uraid_sim::bits::{Bits, bitmap_of};
 use uraid_sim::member::{Access, Op, SimMember, Watch};
@@ -35,7 +35,7 @@ fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
 }
 
 fn config() -> Config {
-    Config { clear_bits_after: Some(CLEAR_AFTER), ..Config::default() }
+    Config { clear_bits_after: Some(CLEAR_AFTER), pass_window: Sectors(3), ..Config::default() }
 }
 
 fn superblock_of(rig: &Rig, disk: u16) -> Superblock {
@@ -44,8 +44,10 @@ fn superblock_of(rig: &Rig, disk: u16) -> Superblock {
     Superblock::parse(bytes, Sector(8), rig.disk(disk).geometry().size).expect("a superblock")
 }
 
-fn former_member(rig: &Rig, disk: u16) -> Candidate {
-    Candidate { superblock: superblock_of(rig, disk), device_size: rig.disk(disk).geometry().size }
+fn former_member(rig: &Rig, disk: u16) -> FormerMember {
+    let superblock = superblock_of(rig, disk);
+    let bitmap = bitmap_of(rig.disk(disk).medium().current(), &superblock);
+    FormerMember { superblock, device_size: rig.disk(disk).geometry().size, bitmap }
 }
 
 /// Lets a former member return. Returns its index.
@@ -150,6 +152,8 @@ fn returned_too_late() -> (Result<usize, ReAddError>, bool) {
     let mut rig = rig_with(1, 0, 3, 1);
     let live = start_with(&mut rig, &[3], &config());
     let mut content = fill(&rig, &live);
+    // Its own bits are cleared: it does not know what it will miss.
+    pause(&rig, &live, 4 * CLEAR_AFTER);
     fail(&rig, &live, 1);
     leave(&rig, &live, 1);
     let joined = all(&rig, &live, vec![joining(&rig, &live, 3)]).remove(0).expect("it joins");
@@ -185,6 +189,139 @@ fn a_member_that_has_missed_more_than_the_bits_name_and_returns_is_found() {
     assert!(outcome.is_ok() && !is_equal);
 }
 
+fn set_speed(rig: &Rig, live: &Live, limits: SpeedLimits) {
+    let array = live.arrays[0].clone();
+    all(rig, live, vec![async move { array.set_speed(limits).await }]);
+}
+
+fn pause_passes(rig: &Rig, live: &Live, is_paused: bool) {
+    let array = live.arrays[0].clone();
+    all(rig, live, vec![async move { array.pause_passes(is_paused).await }]);
+}
+
+/// A recovery is paused in the middle, its member fails and leaves, more is written, and the member returns.
+fn returned_into_a_paused_recovery(case: (i32, u32, u16)) -> bool {
+    let (level, layout, slots) = case;
+    let mut rig = rig_with(level, layout, slots, 2);
+    let live = start_with(&mut rig, &[slots], &config());
+    let mut content = fill(&rig, &live);
+    fail(&rig, &live, 1);
+    leave(&rig, &live, 1);
+    let size = rig.judge.model.array_size();
+    (0..size).for_each(|at| write_now(&rig, &live, &mut content, at, (150 + at) as u8));
+    set_speed(&rig, &live, SpeedLimits { min: None, max: Some(1) });
+    let index = return_now(&rig, &live, 1).expect("its bits are there");
+    pause(&rig, &live, Duration::from_secs(15));
+    let progress = live.arrays[0].status().pass.expect("it goes on");
+    assert!(progress.kind == PassKind::Recovery && progress.done < progress.total, "{progress:?}");
+    pause_passes(&rig, &live, true);
+    fail(&rig, &live, 1);
+    leave(&rig, &live, index);
+    (0..size).for_each(|at| write_now(&rig, &live, &mut content, at, (7 + at) as u8));
+    return_now(&rig, &live, 1).expect("its bits are there");
+    pause_passes(&rig, &live, false);
+    set_speed(&rig, &live, SpeedLimits::default());
+    wait(&rig, &live);
+    let is_equal = content_without_others(&rig, &live, 1) == content;
+    rig.power_off();
+    is_equal
+}
+
+#[test]
+fn a_recovery_of_the_last_member_of_the_slot_is_not_one_of_the_member_that_returns() {
+    for case in CASES {
+        assert!(returned_into_a_paused_recovery(case), "{case:?}");
+    }
+}
+
+/// The canary of that rule.
+#[cfg(feature = "sabotage")]
+#[test]
+fn a_recovery_that_goes_on_for_another_member_is_found() {
+    use uraid_engine::sabotage::{Sabotage, set};
+    set(Some(Sabotage::KeepRecovery));
+    let are_equal = CASES.map(returned_into_a_paused_recovery);
+    set(None);
+    assert!(are_equal.contains(&false));
+}
+
+/// Members that ran apart: the disks `away` are one history, the others another one, in which each gets a new number.
+/// Returns whether the first of `away` was taken back, and whether the array then holds what the others wrote.
+fn returned_from_another_history(slots: u16, away: &[u16]) -> (Result<usize, ReAddError>, bool) {
+    let mut rig = rig_with(1, 0, slots, 1);
+    let live = start_with(&mut rig, &[slots], &config());
+    let mut content = fill(&rig, &live);
+    pause(&rig, &live, 4 * CLEAR_AFTER);
+    let idle = |rig: &Rig, live: &Live| {
+        run(rig, live, || !live.arrays[0].status().is_dirty);
+        pause(rig, live, Duration::from_secs(1));
+    };
+    idle(&rig, &live);
+    let images: Vec<Vec<u8>> = rig.judge.disks.iter().map(|disk| disk.medium().durable().to_vec()).collect();
+    rig.power_off();
+    let blank = |image: &Vec<u8>| vec![0; image.len()];
+    let history = |only: &dyn Fn(u16) -> bool| -> Vec<Option<Vec<u8>>> {
+        (0..).zip(&images).map(|(at, image)| Some(if only(at) { image.clone() } else { blank(image) })).collect()
+    };
+    // The first history writes one sector.
+    let (one, live) = begun(&rig, history(&|at| away.contains(&at)));
+    let mut other_content = content.clone();
+    write_now(&one, &live, &mut other_content, 50, 251);
+    idle(&one, &live);
+    let left: Vec<Vec<u8>> = one.judge.disks.iter().map(|disk| disk.medium().durable().to_vec()).collect();
+    one.power_off();
+    // In the second one every member leaves and returns, until no number of before is in use.
+    let (two, live) = begun(&rig, history(&|at| !away.contains(&at)));
+    write_now(&two, &live, &mut content, 9, 99);
+    for _ in 0..4 {
+        for disk in (0..slots).filter(|disk| !away.contains(disk)) {
+            let index = live.arrays[0].status().members.iter().rposition(|state| state.slot() == Some(Slot(disk)));
+            let index = index.expect("it works");
+            fail(&two, &live, disk);
+            leave(&two, &live, index);
+            return_now(&two, &live, disk).expect("its bits are there");
+            wait(&two, &live);
+        }
+    }
+    let back = away[0];
+    two.disk(back).replace(left[usize::from(back)].clone());
+    let outcome = return_now(&two, &live, back);
+    wait(&two, &live);
+    let is_equal = match outcome {
+        Ok(_) => content_without_others(&two, &live, back) == content,
+        Err(_) => content_of(&two, &live) == content,
+    };
+    two.power_off();
+    (outcome, is_equal)
+}
+
+/// An array of these images, with `--run`.
+fn begun(rig: &Rig, images: Vec<Option<Vec<u8>>>) -> (Rig, Live) {
+    rig.judge.unreadable.borrow_mut().extend(0..rig.judge.disks.len() as u16);
+    let mut after = rig.branch(images, Rng::new(5)).expect("whole superblocks");
+    after.judge.is_over_budget.set(true);
+    let plan = assembled_with(&after, &AssembleOptions { run: true, ..AssembleOptions::default() });
+    let live = after.boot(&plan, &config()).expect("sizes agree");
+    run(&after, &live, || live.started.get().is_some());
+    assert_eq!(live.started.get(), Some(true));
+    (after, live)
+}
+
+#[test]
+fn a_member_that_was_the_whole_array_elsewhere_is_refused() {
+    let (outcome, is_equal) = returned_from_another_history(3, &[0]);
+    assert_eq!(outcome, Err(ReAddError::Apart));
+    assert!(is_equal);
+}
+
+/// Nothing in its superblock tells that it ran apart; its own bits name what was written then.
+#[test]
+fn what_a_member_wrote_elsewhere_is_overwritten() {
+    let (outcome, is_equal) = returned_from_another_history(4, &[0, 1]);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    assert!(is_equal);
+}
+
 #[test]
 fn what_cannot_return_says_why_and_changes_nothing() {
     let mut rig = rig_with(5, 2, 4, 1);
@@ -218,7 +355,7 @@ fn what_cannot_return_says_why_and_changes_nothing() {
     });
     assert_eq!(half, Err(ReAddError::Incomplete { found: Sectors(16), expected: Sectors(SIZE) }));
     let expected = Sectors(good.superblock.data_offset.0 + SIZE);
-    let small = Candidate { device_size: expected - Sectors(1), ..good.clone() };
+    let small = FormerMember { device_size: expected - Sectors(1), ..good.clone() };
     let shrank = ReAddError::Shrank { found: expected - Sectors(1), expected };
     assert_eq!(live.arrays[0].former_slot(&small), Err(shrank));
     assert_eq!(live.arrays[0].former_slot(&good), Ok(Slot(1)));
@@ -355,6 +492,10 @@ impl Run {
 
 /// The plan for all disks with a superblock, with their bitmaps.
 fn assembled(rig: &Rig) -> StartPlan {
+    assembled_with(rig, &AssembleOptions::default())
+}
+
+fn assembled_with(rig: &Rig, options: &AssembleOptions) -> StartPlan {
     let (mut disks, mut candidates, mut bitmaps) = (Vec::new(), Vec::new(), Vec::new());
     for (at, disk) in rig.judge.disks.iter().enumerate() {
         disk.set_watch(None);
@@ -367,7 +508,7 @@ fn assembled(rig: &Rig) -> StartPlan {
             candidates.push(Candidate { superblock, device_size });
         }
     }
-    let mut plan = assemble(&candidates, &AssembleOptions::default()).expect("it starts");
+    let mut plan = assemble(&candidates, options).expect("it starts");
     plan.take_bitmaps(|candidate| bitmaps[candidate].clone());
     assert!(plan.bitmap.is_some(), "it has a bitmap that can be kept");
     plan.members.iter_mut().for_each(|member| member.candidate = disks[member.candidate]);

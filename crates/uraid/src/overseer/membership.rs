@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use uraid_arrays::Members;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 use uraid_engine::verdict::Operation;
-use uraid_engine::{Candidate as FormerMember, MemberState, ReAddError, Vacancy};
+use uraid_engine::{FormerMember, MemberState, ReAddError, Vacancy};
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::signature::Signature;
 use uraid_format::{Joining, Superblock, added_superblock, returned_superblock, uuid, writes_before};
 use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
@@ -35,6 +36,8 @@ struct Candidate {
     claim: Claimed,
     /// The superblock that it has.
     superblock: Option<Superblock>,
+    /// The bitmap that it has.
+    bitmap: Result<BitmapImage, BitmapUnusable>,
     /// What else it carries.
     marks: Vec<Signature>,
 }
@@ -50,17 +53,23 @@ fn not_returned(name: &str, error: ReAddError) -> RpcError {
         | ReAddError::TooOld { .. }
         | ReAddError::Incomplete { .. }
         | ReAddError::Apart
+        | ReAddError::OwnBitmap
+        | ReAddError::BadBlocks
         | ReAddError::Shape => ": `uraid add` recovers all of it",
         ReAddError::Shrank { .. } => ": find out why it became smaller",
         ReAddError::NoSlot | ReAddError::Taken { .. } => ": `uraid add` adds it as a spare",
         ReAddError::Ahead { .. } => ": `uraid add --force` overwrites it",
-        ReAddError::NotNow(_) | ReAddError::BadBlocks | ReAddError::Bitmap(_) | ReAddError::Superblock(_) => "",
+        ReAddError::NotNow(_) | ReAddError::Unrecorded | ReAddError::Bitmap(_) | ReAddError::Superblock(_) => "",
     };
     refused(name, format!("{}{help}", with_causes(&error)))
 }
 
-fn former_member(superblock: &Superblock, claim: &Claimed) -> FormerMember {
-    FormerMember { superblock: superblock.clone(), device_size: claim.size() }
+impl Candidate {
+    /// `None`: it has no superblock.
+    fn former(&self) -> Option<FormerMember> {
+        let superblock = self.superblock.clone()?;
+        Some(FormerMember { superblock, device_size: self.claim.size(), bitmap: self.bitmap.clone() })
+    }
 }
 
 /// The error of a command that has done a part of its work.
@@ -104,7 +113,9 @@ fn look(name: &str) -> Result<Candidate, RpcError> {
             | MetadataError::Short { .. },
         ) => None,
     };
-    Ok(Candidate { name: name.to_owned(), claim, superblock, marks })
+    let bitmap = superblock.as_ref().and_then(|superblock| metadata::bitmap(&claim, superblock));
+    let bitmap = bitmap.unwrap_or(Err(BitmapUnusable::NoRoom));
+    Ok(Candidate { name: name.to_owned(), claim, superblock, bitmap, marks })
 }
 
 /// Makes a device ready for its superblock: wipes what it carries, writes the empty list of bad blocks. Blocks the
@@ -299,23 +310,20 @@ impl Overseer {
                 format!("carries {mark} now, so its data may be overwritten: `uraid add --force` recovers all of it");
             return Err(refused(name, text));
         }
-        let former = former_member(superblock, &candidate.claim);
+        let former = candidate.former().expect("it has a superblock");
         self.array.former_slot(&former).map(|_| ()).map_err(|error| not_returned(name, error))
     }
 
     fn can_return(&self, candidate: &Candidate) -> bool {
-        let Candidate { superblock, marks, claim, .. } = candidate;
-        let can = |superblock: &Superblock| {
-            foreign_mark(superblock, marks).is_none()
-                && self.array.former_slot(&former_member(superblock, claim)).is_ok()
-        };
-        superblock.as_ref().is_some_and(can)
+        candidate.former().is_some_and(|former| {
+            foreign_mark(&former.superblock, &candidate.marks).is_none() && self.array.former_slot(&former).is_ok()
+        })
     }
 
     /// Gives a former member, which was checked, its slot back.
     async fn give_back(&self, candidate: Candidate) -> Result<(), RpcError> {
-        let Candidate { name, claim, superblock, .. } = candidate;
-        let former = former_member(&superblock.expect("a former member has a superblock"), &claim);
+        let former = candidate.former().expect("a former member has a superblock");
+        let Candidate { name, claim, .. } = candidate;
         let vacancy = self.vacancy()?;
         let superblock = returned_superblock(&former.superblock, &vacancy.template, vacancy.number);
         let index = self.seat(&name, &claim, superblock).await?;
