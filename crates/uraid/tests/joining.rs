@@ -101,10 +101,7 @@ fn a_failed_member_is_removed_and_a_new_device_takes_its_slot() {
         rig.expect_data();
         // Its superblock is that of a member: the array starts with it.
         rig.run("remove", &["failed"]).expect_done();
-        // It is refused while the server has not seen yet that a client has left.
-        let is_stopped = || rig.scratch.uraid(["stop", "home"]).code == Some(0);
-        wait(is_stopped).unwrap_or_else(|()| panic!("{}", rig.served.stderr()));
-        wait(|| !rig.scratch.path("home.ctl").exists()).expect("it ends");
+        rig.scratch.stop_when_left("home");
         let left: Vec<PathBuf> = (2..=slots).map(|at| rig.members[at].clone()).collect();
         rig.served = rig.scratch.ready(&[], &left);
         rig.expect_data();

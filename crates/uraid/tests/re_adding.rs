@@ -43,11 +43,7 @@ impl Rig {
 
     /// A clean stop clears all bits of an array that is whole.
     fn restart(&mut self, options: &[&str], members: &[PathBuf]) {
-        // It is refused while the server has not seen yet that a client has left.
-        let is_stopped = || self.scratch.uraid(["stop", "bits"]).code == Some(0);
-        wait(is_stopped).unwrap_or_else(|()| panic!("{}", self.served.stderr()));
-        let control = self.scratch.path("bits.ctl");
-        wait(|| !control.exists()).expect("it ends");
+        self.scratch.stop_when_left("bits");
         self.served = self.scratch.ready(options, members);
     }
 

@@ -106,8 +106,7 @@ impl Rig {
 
     /// Serves these members after a stop.
     fn serve_again(&mut self, options: &[&str], members: &[usize]) {
-        assert!(self.scratch.uraid(["stop", "home"]).code == Some(0), "{}", self.served.stderr());
-        wait(|| !self.scratch.path("home.ctl").exists()).expect("it ends");
+        self.scratch.stop_when_left("home");
         let members: Vec<PathBuf> = members.iter().map(|at| self.members[*at].clone()).collect();
         self.served = self.scratch.ready(options, &members);
     }

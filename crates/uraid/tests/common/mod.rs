@@ -102,6 +102,15 @@ impl Scratch {
         served.wait_until_consistent();
         served
     }
+
+    /// Stops an array whose clients have left, by its name. The server refuses while it has not seen that yet.
+    #[track_caller]
+    pub fn stop_when_left(&self, name: &str) {
+        let is_stopped = || self.uraid(["stop", name]).code == Some(0);
+        wait(is_stopped).unwrap_or_else(|()| panic!("{:?}", self.uraid(["stop", name])));
+        let control = self.path(&format!("{name}.ctl"));
+        wait(|| !control.exists()).expect("it ends");
+    }
 }
 
 impl Drop for Scratch {
