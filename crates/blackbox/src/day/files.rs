@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const FILE_BYTES_MAX: u64 = 96 << 10;
-/// So many files are kept: about 30 MiB.
+/// At most this many files are kept: about 30 MiB.
 const KEPT: usize = 600;
 
 /// The files of a folder.

@@ -16,7 +16,7 @@ use uraid_arrays::Members;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 use uraid_engine::verdict::Operation;
 use uraid_engine::{FormerMember, MemberState, ReAddError, Vacancy};
-use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
+use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::signature::Signature;
 use uraid_format::{Joining, Superblock, added_superblock, returned_superblock, uuid, writes_before};
 use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
@@ -34,10 +34,8 @@ const TWICE: i64 = 0;
 struct Candidate {
     name: String,
     claim: Claimed,
-    /// The superblock that it has.
-    superblock: Option<Superblock>,
-    /// The bitmap that it has.
-    bitmap: Result<BitmapImage, BitmapUnusable>,
+    /// Its superblock and bitmap, if it has a superblock.
+    former: Option<FormerMember>,
     /// What else it carries.
     marks: Vec<Signature>,
 }
@@ -62,14 +60,6 @@ fn not_returned(name: &str, error: ReAddError) -> RpcError {
         ReAddError::NotNow(_) | ReAddError::Unrecorded | ReAddError::Bitmap(_) | ReAddError::Superblock(_) => "",
     };
     refused(name, format!("{}{help}", with_causes(&error)))
-}
-
-impl Candidate {
-    /// `None`: it has no superblock.
-    fn former(&self) -> Option<FormerMember> {
-        let superblock = self.superblock.clone()?;
-        Some(FormerMember { superblock, device_size: self.claim.size(), bitmap: self.bitmap.clone() })
-    }
 }
 
 /// The error of a command that has done a part of its work.
@@ -113,9 +103,11 @@ fn look(name: &str) -> Result<Candidate, RpcError> {
             | MetadataError::Short { .. },
         ) => None,
     };
-    let bitmap = superblock.as_ref().and_then(|superblock| metadata::bitmap(&claim, superblock));
-    let bitmap = bitmap.unwrap_or(Err(BitmapUnusable::NoRoom));
-    Ok(Candidate { name: name.to_owned(), claim, superblock, bitmap, marks })
+    let former = superblock.map(|superblock| {
+        let bitmap = metadata::bitmap(&claim, &superblock).unwrap_or(Err(BitmapUnusable::NoRoom));
+        FormerMember { superblock, device_size: claim.size(), bitmap }
+    });
+    Ok(Candidate { name: name.to_owned(), claim, former, marks })
 }
 
 /// Makes a device ready for its superblock: wipes what it carries, writes the empty list of bad blocks. Blocks the
@@ -267,10 +259,10 @@ impl Overseer {
     /// Checks that the device's content may be overwritten. That of a former member of this array may: it belongs to
     /// the array.
     fn check_content(&self, candidate: &Candidate, force: bool) -> Result<(), RpcError> {
-        let Candidate { name, superblock, marks, .. } = candidate;
+        let Candidate { name, former, marks, .. } = candidate;
         let own = &self.assembled().plan.template.set_uuid;
         let events = self.status().events;
-        match superblock {
+        match former.as_ref().map(|former| &former.superblock) {
             _ if force => Ok(()),
             Some(superblock) if superblock.set_uuid == *own && superblock.events > events => Err(refused(
                 name,
@@ -295,11 +287,12 @@ impl Overseer {
     }
 
     fn check_re_add(&self, candidate: &Candidate) -> Result<(), RpcError> {
-        let Candidate { name, superblock, .. } = candidate;
+        let Candidate { name, former, .. } = candidate;
         let own = &self.assembled().plan.template.set_uuid;
-        let Some(superblock) = superblock else {
+        let Some(former) = former else {
             return Err(refused(name, "has no superblock, so it never was a member: `uraid add` adds it"));
         };
+        let superblock = &former.superblock;
         if superblock.set_uuid != *own {
             let (found, expected) = (uuid::text(&superblock.set_uuid), uuid::text(own));
             let text = format!("belongs to array {found}, expected {expected}: `uraid add --force` overwrites it");
@@ -310,20 +303,19 @@ impl Overseer {
                 format!("carries {mark} now, so its data may be overwritten: `uraid add --force` recovers all of it");
             return Err(refused(name, text));
         }
-        let former = candidate.former().expect("it has a superblock");
-        self.array.former_slot(&former).map(|_| ()).map_err(|error| not_returned(name, error))
+        self.array.former_slot(former).map(|_| ()).map_err(|error| not_returned(name, error))
     }
 
     fn can_return(&self, candidate: &Candidate) -> bool {
-        candidate.former().is_some_and(|former| {
-            foreign_mark(&former.superblock, &candidate.marks).is_none() && self.array.former_slot(&former).is_ok()
+        candidate.former.as_ref().is_some_and(|former| {
+            foreign_mark(&former.superblock, &candidate.marks).is_none() && self.array.former_slot(former).is_ok()
         })
     }
 
     /// Gives a former member, which was checked, its slot back.
     async fn give_back(&self, candidate: Candidate) -> Result<(), RpcError> {
-        let former = candidate.former().expect("a former member has a superblock");
-        let Candidate { name, claim, .. } = candidate;
+        let Candidate { name, claim, former, .. } = candidate;
+        let former = former.expect("a former member has a superblock");
         let vacancy = self.vacancy()?;
         let superblock = returned_superblock(&former.superblock, &vacancy.template, vacancy.number);
         let index = self.seat(&name, &claim, superblock).await?;

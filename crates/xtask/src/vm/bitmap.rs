@@ -1,7 +1,7 @@
 //! Arrays with a write-intent bitmap that one side leaves dirty, or with a member away, and the other side makes right.
 //! Owns: which arrays, uraid's part, what must hold. Not here: how anything runs (`host`, `machine`), the kernel's part
 //! (`tests/vm/bitmap.sh`).
-//! Invariant: a check that did not run has failed. Whoever makes an array right moves little: the bits name four chunks of
+//! Invariant: a check that did not run has failed. The side that makes an array right moves little: the bits name four chunks of
 //! 64 KiB of members of 32 MiB.
 
 use super::host::{self, Served};

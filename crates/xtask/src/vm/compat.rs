@@ -234,7 +234,7 @@ without slot 0. `--force` and `--rebuild` are run on Linux 6.1 and 6.12; some of
 
 `cargo xtask vm matrix --bitmap`: arrays with a write-intent bitmap, made by uraid and by the kernel, at every redundant
 level, with metadata 1.0, 1.1 and 1.2, on members of 32 MiB of which three writes have made at most four chunks of
-64 KiB dirty. Whoever makes the array right may move 4 MiB of a member, and moves about 0.5 MiB:
+64 KiB dirty. The side that makes the array right may move 4 MiB of a member, and moves about 0.5 MiB:
 
 - The kernel loses its power after writes. `uraid serve` resyncs what the bits name, a client writes, and uraid is killed.
   The kernel resyncs what the bits name.
