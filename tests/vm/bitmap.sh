@@ -1,8 +1,9 @@
 # The guest's half of the arrays with a write-intent bitmap that one side leaves dirty, or with a member away, and the other
 # side makes right. The first argument is the task: `begin` makes the arrays, `finish` gets them from uraid. Each other one is
 # NAME:LEVEL:LAYOUT:MEMBERS:METADATA:HOW:MAKER; the members of NAME are /disk/NAME-0... HOW says who does what:
-#   cut      the kernel writes and loses its power; uraid resyncs, writes and is killed; the kernel resyncs
-#   ours     uraid fails member 1, writes and stops; the kernel re-adds it
+#   cut      the kernel writes and loses its power; uraid resyncs, removes the bitmap and adds one while it serves, writes
+#            and is killed; the kernel resyncs
+#   ours     uraid does the same with the bitmap, fails member 1, writes and stops; the kernel re-adds it
 #   theirs   the kernel fails and removes member 1, writes and stops; uraid re-adds it
 # An array whose MAKER is not `kernel` is there already.
 # Tells its results as lines `fact NAME KEY VALUE`; all other lines are for a person.
@@ -50,7 +51,11 @@ until_whole() {
 }
 
 begin() {
-    options="--level=$level --raid-devices=$count --metadata=$metadata --bitmap=internal --bitmap-chunk=64K"
+    bitmap="--bitmap=internal --bitmap-chunk=64K"
+    options="--level=$level --raid-devices=$count --metadata=$metadata"
+    # The kernel gives the bitmap to an array that runs, except where it is to re-add a member.
+    [ $how != theirs ] || options="$options $bitmap"
+    [ $how = theirs ] || options="$options --bitmap=none"
     [ -z "$layout" ] || options="$options --layout=$layout"
     [ $level = 1 ] || options="$options --chunk=64"
     if [ $maker = kernel ]; then
@@ -59,6 +64,7 @@ begin() {
         mdadm --quiet --assemble $md $(disks) || return
     fi
     fill
+    [ $maker != kernel ] || [ $how = theirs ] || mdadm --grow $md $bitmap || echo "fact $name wrote no-bitmap"
     # A stop clears the bits.
     mdadm --quiet --stop $md
     if [ $how != ours ]; then

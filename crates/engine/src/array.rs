@@ -7,6 +7,7 @@ mod checks;
 
 use crate::balance::Balance;
 use crate::by_command::FailError;
+use crate::change_bitmap::ChangeBitmapError;
 use crate::config::Config;
 use crate::intent::Intent;
 use crate::late::ReadWatch;
@@ -37,6 +38,7 @@ use uraid_block::{
     Slot, SlotSet, WritePieces,
 };
 use uraid_format::Superblock;
+use uraid_format::create::BitmapToAdd;
 use uraid_layout::Layout;
 
 /// The largest request a client is told to send.
@@ -91,7 +93,7 @@ impl<W: World> Array<W> {
         let balance = Balance::new(layout.slots(), write_mostly, world.shard().0);
         let members = Places::new(&world, members);
         let bitmap = plan.bitmap.as_ref().filter(|_| !config.read_only);
-        let intent = if bitmap.is_some() { Intent::new(plan) } else { Intent::none() };
+        let intent = Intent::new(plan, bitmap);
         let parts = Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below };
         let shared = Shared::new(parts);
         let (rows, writer) = match &shared.layout {
@@ -209,6 +211,23 @@ impl<W: World> Array<W> {
         self.shared.members.let_go(index);
     }
 
+    /// The write-intent bitmap that mdadm would choose for this array, which has none. `chunk`: what a bit stands for;
+    /// `None`: as mdadm chooses. Shard 0 only.
+    pub fn choose_bitmap(&self, chunk: Option<Sectors>) -> Result<BitmapToAdd, ChangeBitmapError> {
+        self.lifecycle().bitmap_changer.choose(chunk)
+    }
+
+    /// Gives the array this write-intent bitmap, beside requests. Returns when the superblocks list it. Shard 0 only.
+    pub async fn add_bitmap(&self, bitmap: BitmapToAdd) -> Result<(), ChangeBitmapError> {
+        self.lifecycle().bitmap_changer.add(bitmap).await
+    }
+
+    /// Takes the write-intent bitmap away, beside requests. Returns when no superblock lists it and no write uses it.
+    /// Shard 0 only.
+    pub async fn remove_bitmap(&self) -> Result<(), ChangeBitmapError> {
+        self.lifecycle().bitmap_changer.remove().await
+    }
+
     /// Publishes the view again and waits until every request that was inside has left. It measures what a drain costs
     /// any change that needs one. Requests continue meanwhile. Shard 0 only, and outside of any request.
     pub async fn drain_once(&self) {
@@ -248,7 +267,7 @@ impl<W: World> Array<W> {
         match call {
             Call::Switch(view) => {
                 let serves = matches!(view.gate, Gate::Open | Gate::ReadOnly);
-                self.shared.switch(view);
+                self.shared.switch(*view);
                 if serves {
                     self.read_watch.begin();
                 }
@@ -303,7 +322,7 @@ impl<W: World> Array<W> {
             }
             Call::CountWrites => Answer::Count(self.shared.writes_admitted.get()),
             Call::NeedDirty => Answer::Dirty(self.lifecycle().dirty_mark.set().await),
-            Call::NeedBits(chunks) => Answer::Bits(self.lifecycle().bitmap().need(chunks).await),
+            Call::NeedBits(chunks) => Answer::Bits(self.lifecycle().need_bits(chunks).await),
             Call::Fail(failures) => Answer::Failed(self.lifecycle().recorder.fail_members(&failures).await),
             Call::ReadErrors { errors, was_read_elsewhere } => {
                 self.lifecycle().health.count_read_errors(&errors, was_read_elsewhere).await;

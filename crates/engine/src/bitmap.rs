@@ -73,13 +73,17 @@ pub(crate) struct Bitmap<W: World> {
     /// One round of pages at a time.
     turn: Rc<Semaphore>,
     state: RefCell<State>,
-    /// Members that do not hold it at the start.
+    /// Members that do not hold it when it begins.
     behind: Vec<usize>,
     clear_after: Duration,
     /// Every request from before the shards last forgot their bits has left: only bits in `asked` are relied upon.
     has_forgotten: Cell<bool>,
     is_clearing: Cell<bool>,
+    /// No clearing begins.
+    holds_clearing: Cell<bool>,
     cleared: Notify,
+    /// The array has it no more.
+    has_ended: Cell<bool>,
 }
 
 /// What `detail` shows of a bitmap.
@@ -119,7 +123,9 @@ impl<W: World> Bitmap<W> {
             // No request has come yet.
             has_forgotten: Cell::new(true),
             is_clearing: Cell::new(false),
+            holds_clearing: Cell::new(false),
             cleared: Notify::new(),
+            has_ended: Cell::new(false),
         })
     }
 
@@ -145,8 +151,8 @@ impl<W: World> Bitmap<W> {
         Arc::new(self.state.borrow().image.clone())
     }
 
-    /// Brings the bitmaps of all members up to date before the first superblock is written: a superblock never has more
-    /// events than its bitmap. Returns the members that failed. The caller judges them.
+    /// Writes the whole bitmap to the members that do not hold it, before a superblock is written: it never has more events
+    /// than its bitmap. Returns the members that failed. The caller judges them.
     pub(crate) async fn bring_up(&self) -> Vec<FailedMember> {
         if !self.behind.is_empty() {
             mark::hit(Mark::BitmapBroughtUp);
@@ -201,6 +207,9 @@ impl<W: World> Bitmap<W> {
             return Ok(());
         }
         let _one = self.turn.acquire(1).await;
+        if self.has_ended.get() {
+            return Ok(());
+        }
         if self.state.borrow().durable.first_clear_in(chunks.clone()).is_none() {
             mark::hit(Mark::BitShared);
             return Ok(());
@@ -230,6 +239,9 @@ impl<W: World> Bitmap<W> {
     /// members that failed. The caller judges them.
     pub(crate) async fn show_events(&self, events: u64, members: &[usize]) -> Vec<FailedMember> {
         let _one = self.turn.acquire(1).await;
+        if self.has_ended.get() {
+            return Vec::new();
+        }
         self.state.borrow_mut().image.change_header(|header| header.events = events);
         let holders: Vec<usize> = members.iter().copied().filter(|member| self.is_holder(*member)).collect();
         let first = self.snapshot(0);
@@ -350,7 +362,7 @@ impl<W: World> Bitmap<W> {
         let shared = &self.steward.shared;
         loop {
             race(shared.world.sleep(self.clear_after), shared.stopped()).await;
-            if self.steward.is_stopping.get() {
+            if self.steward.is_stopping.get() || self.has_ended.get() {
                 return;
             }
             self.is_clearing.set(true);
@@ -364,14 +376,21 @@ impl<W: World> Bitmap<W> {
         }
     }
 
+    /// Lets no clearing begin, or lets them begin again.
+    pub(crate) fn hold_clearing(&self, is_held: bool) {
+        self.holds_clearing.set(is_held);
+    }
+
     /// Waits until no bits are being cleared. After a stop has begun, no clearing begins.
     pub(crate) async fn clearing_over(&self) {
-        assert!(self.steward.is_stopping.get(), "a stop waits for it");
+        let is_held = self.steward.is_stopping.get() || self.holds_clearing.get();
+        assert!(is_held, "else another one may begin at once");
         self.cleared.wait_for(|| (!self.is_clearing.get()).then_some(())).await;
     }
 
     fn may_write(&self) -> bool {
-        self.steward.master().gate() == Gate::Open && !self.steward.is_stopping.get()
+        let is_kept = !self.steward.is_stopping.get() && !self.holds_clearing.get() && !self.has_ended.get();
+        self.steward.master().gate() == Gate::Open && is_kept
     }
 
     fn may_clear(&self) -> bool {
@@ -491,6 +510,17 @@ impl<W: World> Bitmap<W> {
         if outcomes.len() < shown.len() || outcomes.iter().any(Result::is_err) {
             mark::hit(Mark::BitmapWriteFailed);
         }
+    }
+
+    /// Notes that the bits name what was written since the superblocks counted these events. The next round of superblocks
+    /// writes it.
+    pub(crate) fn count_from(&self, events: u64) {
+        self.state.borrow_mut().image.change_header(|header| header.events_cleared = events);
+    }
+
+    /// The array has no bitmap from here on. The caller has the turn.
+    pub(crate) fn end(&self) {
+        self.has_ended.set(true);
     }
 
     /// Waits until no round of pages is under way. None begins until the permit is dropped.

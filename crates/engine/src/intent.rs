@@ -9,12 +9,12 @@
 //!   a write into any other area:               shard 0 is asked, and writes the bit first
 //! ```
 
-use crate::assemble::StartPlan;
+use crate::assemble::{BitmapPlan, StartPlan};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 use uraid_block::ArrayRange;
-use uraid_format::bitmap::BitmapImage;
+use uraid_format::bitmap::{BitmapHeader, BitmapImage};
 use uraid_layout::Layout;
 
 /// A stretch of a resync begins and ends at a multiple of this many sectors: the largest logical block. A chunk of the
@@ -25,53 +25,60 @@ const STRETCH_ALIGNMENT: u64 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct BitsRound(pub u64);
 
-/// One shard's knowledge of the bits.
-pub(crate) struct Intent(Option<Map>);
-
-struct Map {
+/// What the bits of a bitmap stand for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BitsShape {
     /// A chunk of the bitmap is `1 << shift` sectors.
     shift: u32,
     chunks: u64,
+}
+
+impl BitsShape {
+    pub(crate) fn of(header: &BitmapHeader) -> BitsShape {
+        BitsShape { shift: header.chunk().0.trailing_zeros(), chunks: header.chunks() }
+    }
+}
+
+/// One shard's knowledge of the bits.
+pub(crate) struct Intent {
     /// For parity levels, whose bits stand for sectors of the members: the data sectors of a row, and the sectors of a
     /// row on one member.
     rows: Option<(u64, u64)>,
-    known: Vec<Cell<u64>>,
     round: Cell<BitsRound>,
+    /// Of an array that has a bitmap.
+    map: RefCell<Option<Map>>,
+}
+
+struct Map {
+    shape: BitsShape,
+    rows: Option<(u64, u64)>,
+    known: Vec<Cell<u64>>,
     /// The chunks that the resync of this start must not skip; `None`: all.
     to_resync: Option<BitmapImage>,
     /// The chunks that the next recovery by bits must not skip.
-    to_recover: RefCell<Option<Arc<BitmapImage>>>,
+    to_recover: Option<Arc<BitmapImage>>,
 }
 
 impl Intent {
-    /// For an array that has no bitmap or is read-only.
-    pub(crate) fn none() -> Intent {
-        Intent(None)
-    }
-
-    pub(crate) fn new(plan: &StartPlan) -> Intent {
-        let Some(bitmap) = &plan.bitmap else { return Intent::none() };
-        let header = bitmap.image.header();
+    /// For an array that has this bitmap at its start.
+    pub(crate) fn new(plan: &StartPlan, bitmap: Option<&BitmapPlan>) -> Intent {
         let rows = match &plan.layout {
             Layout::Parity(layout) => Some((layout.stripe().0, layout.chunk().0)),
             Layout::Copies(_) => None,
         };
-        let to_resync = plan.is_dirty.then(|| bitmap.image.clone());
-        Intent(Some(Map {
-            shift: header.chunk().0.trailing_zeros(),
-            chunks: header.chunks(),
-            rows,
-            known: vec![Cell::new(0); (header.chunks() as usize).div_ceil(64)],
-            round: Cell::default(),
-            to_resync,
-            to_recover: RefCell::default(),
-        }))
+        let map = bitmap.map(|bitmap| {
+            let mut map = Map::new(BitsShape::of(bitmap.image.header()), rows);
+            map.to_resync = plan.is_dirty.then(|| bitmap.image.clone());
+            map
+        });
+        Intent { rows, round: Cell::default(), map: RefCell::new(map) }
     }
 
     /// Whether all bits that a write to this range needs are known to be set.
     #[inline]
     pub(crate) fn covers(&self, range: ArrayRange) -> bool {
-        let Some(map) = &self.0 else { return true };
+        let map = self.map.borrow();
+        let Some(map) = &*map else { return true };
         let chunks = map.chunks_of(range);
         // Nearly every write is within one chunk.
         if chunks.end - chunks.start == 1 {
@@ -84,29 +91,35 @@ impl Intent {
     /// The chunks whose bits a write to this range needs, and the current round: the answer may be learned only in that
     /// round.
     pub(crate) fn needed(&self, range: ArrayRange) -> (Range<u64>, BitsRound) {
-        let map = self.0.as_ref().expect("a write without a bitmap needs no bits");
-        (map.chunks_of(range), map.round.get())
+        let map = self.map.borrow();
+        let map = map.as_ref().expect("a write without a bitmap needs no bits");
+        (map.chunks_of(range), self.round.get())
     }
 
-    /// Notes that these bits are set, unless this shard has forgotten bits since it asked.
+    /// Notes that these bits are set, unless this shard has forgotten bits since it asked. Their bitmap may be gone.
     pub(crate) fn learn(&self, chunks: Range<u64>, round: BitsRound) {
-        let map = self.0.as_ref().expect("a shard learns bits of a bitmap");
-        if map.round.get() == round {
-            for chunk in chunks {
-                let word = &map.known[(chunk / 64) as usize];
-                word.set(word.get() | 1 << (chunk % 64));
-            }
+        if self.round.get() != round {
+            return;
+        }
+        let map = self.map.borrow();
+        let map = map.as_ref().expect("a bitmap that goes ends the round");
+        for chunk in chunks {
+            let word = &map.known[(chunk / 64) as usize];
+            word.set(word.get() | 1 << (chunk % 64));
         }
     }
 
-    /// Forgets all bits, if the view is of another round.
-    pub(crate) fn switch(&self, round: BitsRound) {
-        if let Some(map) = &self.0
-            && map.round.get() != round
-        {
-            assert!(map.round.get() < round, "rounds follow one another");
-            map.round.set(round);
-            map.known.iter().for_each(|word| word.set(0));
+    /// Takes over what the view says: in a new round, no bit is known. The array may have another bitmap, or none.
+    pub(crate) fn switch(&self, round: BitsRound, shape: Option<BitsShape>) {
+        if self.round.get() == round {
+            return;
+        }
+        assert!(self.round.get() < round, "rounds follow one another");
+        self.round.set(round);
+        let mut map = self.map.borrow_mut();
+        match (&*map, shape) {
+            (Some(map), Some(shape)) if map.shape == shape => map.known.iter().for_each(|word| word.set(0)),
+            (_, shape) => *map = shape.map(|shape| Map::new(shape, self.rows)),
         }
     }
 
@@ -114,7 +127,8 @@ impl Intent {
     /// rounded to whole blocks, and so may reach into chunks that are clean.
     pub(crate) fn stretch_to_resync(&self, at: u64, end: u64) -> Option<Range<u64>> {
         assert!(at < end, "a stretch is not empty");
-        match self.0.as_ref().and_then(|map| Some((map, map.to_resync.as_ref()?))) {
+        let map = self.map.borrow();
+        match map.as_ref().and_then(|map| Some((map, map.to_resync.as_ref()?))) {
             Some((map, bits)) => map.stretch(bits, at, end),
             None => Some(at..end),
         }
@@ -122,20 +136,26 @@ impl Intent {
 
     /// Notes what the next recovery by bits must not skip.
     pub(crate) fn set_to_recover(&self, bits: Arc<BitmapImage>) {
-        let map = self.0.as_ref().expect("a recovery by bits is of an array with a bitmap");
-        map.to_recover.replace(Some(bits));
+        let mut map = self.map.borrow_mut();
+        let map = map.as_mut().expect("a recovery by bits is of an array with a bitmap");
+        map.to_recover = Some(bits);
     }
 
     /// The same as [`Intent::stretch_to_resync`], for a recovery by bits.
     pub(crate) fn stretch_to_recover(&self, at: u64, end: u64) -> Option<Range<u64>> {
         assert!(at < end, "a stretch is not empty");
-        let map = self.0.as_ref().expect("a recovery by bits is of an array with a bitmap");
-        let bits = map.to_recover.borrow();
-        map.stretch(bits.as_ref().expect("the bits come before the pass"), at, end)
+        let map = self.map.borrow();
+        let map = map.as_ref().expect("a bitmap stays until the recovery by its bits has ended");
+        map.stretch(map.to_recover.as_ref().expect("the bits come before the pass"), at, end)
     }
 }
 
 impl Map {
+    fn new(shape: BitsShape, rows: Option<(u64, u64)>) -> Map {
+        let known = vec![Cell::new(0); (shape.chunks as usize).div_ceil(64)];
+        Map { shape, rows, known, to_resync: None, to_recover: None }
+    }
+
     /// On parity levels a row counts as a whole: a write to a part of it may change any sector of its parity.
     #[inline]
     fn chunks_of(&self, range: ArrayRange) -> Range<u64> {
@@ -145,16 +165,16 @@ impl Map {
             None => (first, last),
             Some((stripe, chunk)) => (first / stripe * chunk, (last / stripe + 1) * chunk - 1),
         };
-        let chunks = first >> self.shift..(last >> self.shift) + 1;
-        assert!(chunks.end <= self.chunks, "each sector has its chunk");
+        let chunks = first >> self.shape.shift..(last >> self.shape.shift) + 1;
+        assert!(chunks.end <= self.shape.chunks, "each sector has its chunk");
         chunks
     }
 
     /// The part inside `at..end` of the first stretch of set bits that reaches into it.
     fn stretch(&self, bits: &BitmapImage, at: u64, end: u64) -> Option<Range<u64>> {
-        let chunk = bits.next_set(at >> self.shift)?;
-        let start = at.max((chunk << self.shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);
-        let until = |chunk: u64| end.min((chunk << self.shift).next_multiple_of(STRETCH_ALIGNMENT));
+        let chunk = bits.next_set(at >> self.shape.shift)?;
+        let start = at.max((chunk << self.shape.shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);
+        let until = |chunk: u64| end.min((chunk << self.shape.shift).next_multiple_of(STRETCH_ALIGNMENT));
         let until = bits.next_clear(chunk).map_or(end, until);
         (start < end).then_some(start..until)
     }
@@ -169,7 +189,7 @@ impl Map {
 mod tests {
     use super::*;
     use uraid_block::Sectors;
-    use uraid_format::bitmap::{BitmapHeader, BitmapVersion};
+    use uraid_format::bitmap::BitmapVersion;
 
     #[test]
     fn a_stretch_of_small_chunks_is_whole_blocks() {
@@ -189,10 +209,9 @@ mod tests {
         };
         let mut bits = BitmapImage::filled(header, Sectors(8)).expect("it fits").cleared();
         [13, 14, 99].into_iter().for_each(|chunk| bits.set(chunk));
-        let (known, to_recover) = (vec![Cell::new(0); 2], RefCell::default());
-        let map =
-            Map { shift: 0, chunks: 100, rows: None, known, round: Cell::default(), to_resync: Some(bits), to_recover };
-        let intent = Intent(Some(map));
+        let mut map = Map::new(BitsShape { shift: 0, chunks: 100 }, None);
+        map.to_resync = Some(bits);
+        let intent = Intent { rows: None, round: Cell::default(), map: RefCell::new(Some(map)) };
         assert_eq!(intent.stretch_to_resync(0, 100), Some(8..16));
         assert_eq!(intent.stretch_to_resync(8, 100), Some(8..16), "from its start it is the same");
         assert_eq!(intent.stretch_to_resync(10, 100), Some(10..16), "never before what was asked for");

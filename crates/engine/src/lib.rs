@@ -11,8 +11,10 @@ mod blame;
 mod buffers;
 mod by_command;
 mod calls;
+mod change_bitmap;
 mod clean;
 mod config;
+mod current_bitmap;
 mod epochs;
 mod failing;
 mod failure;
@@ -69,6 +71,7 @@ pub use assemble::{
 };
 pub use bitmap::BitmapStatus;
 pub use by_command::{FailError, StaysFrozen};
+pub use change_bitmap::ChangeBitmapError;
 pub use config::Config;
 pub use failure::RequestKind;
 pub use findings::{CheckEnd, Checked, Mismatch};

@@ -8,7 +8,9 @@ use crate::World;
 use crate::assemble::BitmapPlan;
 use crate::bitmap::{Bitmap, BitmapStatus};
 use crate::by_command::Commands;
+use crate::change_bitmap::BitmapChanger;
 use crate::clean::DirtyMark;
+use crate::current_bitmap::CurrentBitmap;
 use crate::failing::Judge;
 use crate::flush::Flusher;
 use crate::health::{Health, MemberErrors};
@@ -25,6 +27,7 @@ use crate::shared::{Counters, Shared};
 use crate::steward::Steward;
 use crate::torn_resync::TornResync;
 use crate::view::Gate;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Geometry, IoError, Slot, SlotSet};
@@ -114,7 +117,8 @@ pub(crate) struct Lifecycle<W: World> {
     pub(crate) health: Health<W>,
     pub(crate) commands: Rc<Commands<W>>,
     pub(crate) passes: Rc<Passes<W>>,
-    bitmap: Option<Rc<Bitmap<W>>>,
+    bitmap: Rc<CurrentBitmap<W>>,
+    pub(crate) bitmap_changer: BitmapChanger<W>,
     pub(crate) membership: Membership<W>,
     read_watch: Rc<ReadWatch<W>>,
 }
@@ -133,12 +137,14 @@ impl<W: World> Lifecycle<W> {
         let judge = Judge::new(&steward);
         let flusher = Flusher::new(&steward);
         let bitmap = bitmap.map(|plan| Bitmap::new(&steward, &judge, &flusher, plan));
-        let recorder = Recorder::new(&steward, &judge, bitmap.as_ref());
+        let bitmap = CurrentBitmap::new(bitmap);
+        let recorder = Recorder::new(&steward, &judge, &bitmap);
         let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);
         let health = Health::new(&steward, &judge, &recorder);
-        let passes = Passes::new(&steward, &recorder, &flusher, bitmap.as_ref());
+        let passes = Passes::new(&steward, &recorder, &flusher, &bitmap);
         let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, &passes, torn_resync);
-        let membership = Membership::new(&steward, &recorder, &passes, bitmap.as_ref());
+        let membership = Membership::new(&steward, &recorder, &passes, &bitmap);
+        let bitmap_changer = BitmapChanger::new(&steward, &judge, &recorder, &flusher, &passes, &bitmap);
         Lifecycle {
             steward,
             judge,
@@ -149,14 +155,18 @@ impl<W: World> Lifecycle<W> {
             commands,
             passes,
             bitmap,
+            bitmap_changer,
             membership,
             read_watch,
         }
     }
 
-    /// For writes, which ask for bits only if the array has a bitmap.
-    pub(crate) fn bitmap(&self) -> &Rc<Bitmap<W>> {
-        self.bitmap.as_ref().expect("only an array with a bitmap has bits")
+    /// Makes these bits durable. A bitmap that the array has no more needs none.
+    pub(crate) async fn need_bits(&self, chunks: Range<u64>) -> Result<(), IoError> {
+        match self.bitmap.get() {
+            Some(bitmap) => bitmap.need(chunks).await,
+            None => Ok(()),
+        }
     }
 
     /// Brings the superblocks up to date, and opens the gate. A resync runs beside the requests.
@@ -203,8 +213,8 @@ impl<W: World> Lifecycle<W> {
         self.read_watch.begin();
         self.passes.begin();
         steward.shared.world.spawn(self.dirty_mark.clone().watch_idle());
-        if let Some(bitmap) = &self.bitmap {
-            steward.shared.world.spawn(bitmap.clone().clear_now_and_then());
+        if let Some(bitmap) = self.bitmap.get() {
+            steward.shared.world.spawn(bitmap.clear_now_and_then());
         }
         Ok(())
     }
@@ -220,6 +230,7 @@ impl<W: World> Lifecycle<W> {
             return Ok(());
         }
         self.dirty_mark.revoke_clean_up().await;
+        self.bitmap_changer.over().await;
         let _one = steward.transition.acquire(1).await;
         let is_read_only = steward.shared.view().gate == Gate::ReadOnly;
         let frozen = steward.master().frozen_error();
@@ -227,7 +238,8 @@ impl<W: World> Lifecycle<W> {
         self.steward.drain(epoch).await;
         // A member that fails in it must be recorded by this stop.
         self.passes.flush_over().await;
-        if let Some(bitmap) = &self.bitmap {
+        let bitmap = self.bitmap.get();
+        if let Some(bitmap) = &bitmap {
             bitmap.clearing_over().await;
         }
         let outcome = match frozen {
@@ -242,7 +254,7 @@ impl<W: World> Lifecycle<W> {
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
-        if let Some(bitmap) = &self.bitmap
+        if let Some(bitmap) = &bitmap
             && outcome.is_ok()
         {
             bitmap.clear_at_stop().await;
@@ -261,7 +273,7 @@ impl<W: World> Lifecycle<W> {
             let _ = self.recorder.record_up_to(version).await;
         }
         let last = self.recorder.turn().await;
-        let last_of_bitmap = match &self.bitmap {
+        let last_of_bitmap = match &bitmap {
             Some(bitmap) => Some(bitmap.turn().await),
             None => None,
         };
@@ -313,7 +325,7 @@ impl<W: World> Lifecycle<W> {
             members: master.members().to_vec(),
             errors,
             geometry: steward.shared.geometry.clone(),
-            bitmap: self.bitmap.as_ref().map(|bitmap| bitmap.status()),
+            bitmap: self.bitmap.get().map(|bitmap| bitmap.status()),
             records: self.recorder.rounds(),
             last_record: self.recorder.last_record(),
             counters: steward.shared.counters(),

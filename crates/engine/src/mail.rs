@@ -52,7 +52,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) enum Call {
     /// Steward to shard: switch to this view.
-    Switch(View),
+    Switch(Box<View>),
     /// Steward to shard: answer when no request of an older epoch is in flight.
     Drain(Epoch),
     /// Steward to shard: how many writes have you admitted so far?

@@ -63,6 +63,12 @@ marks! {
     BitmapWriteFailed,
     /// Bitmap: bits are cleared.
     BitsCleared,
+    /// Bitmap: an array that serves has got one.
+    BitmapAdded,
+    /// Bitmap: one that was to be added is taken back.
+    BitmapTakenBack,
+    /// Bitmap: an array that serves has lost it.
+    BitmapRemoved,
     /// Bitmap: a resync, or a recovery of a former member, skips what no bit names.
     ResyncSkippedClean,
     /// Start: a stop arrived first.

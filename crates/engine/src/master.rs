@@ -12,6 +12,7 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use bitmap::BitmapChange;
 pub(crate) use images::Image;
 pub(crate) use members::Membership;
 
@@ -22,6 +23,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::verdict::Operation;
 use crate::view::{self, Access, Copies, Epoch, Gate, SlotMap, SlotMember, View};
 use crate::{Place, StartPlan};
+use bitmap::ArrayBitmap;
 use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
 
@@ -77,7 +79,7 @@ impl MemberState {
 pub(crate) enum FreezeCause {
     /// Members are full.
     Full,
-    /// A member of a mirror failed since.
+    /// A member of a mirror failed after the array froze.
     FailedSince,
     /// More members failed than it can lose.
     TooMany,
@@ -135,6 +137,8 @@ pub(crate) enum Change<'a> {
     EndRecovery(SlotSet),
     /// No shard may rely on a bit of the bitmap that it knows: it may be cleared.
     ForgetBits,
+    /// The array gets a bitmap, or loses it.
+    Bitmap(BitmapChange),
     /// A member joins or leaves.
     Membership(Membership),
     /// Takes trust from members in use.
@@ -206,8 +210,8 @@ pub(crate) struct Master {
     updated: u64,
     /// Indexes of members in a slot whose superblock on disk has fewer events than the freshest one.
     lagging: Vec<usize>,
-    /// Sectors from each superblock to the bitmap, and what that takes, if the array has one that is kept up to date.
-    bitmap: Option<(i32, Sectors)>,
+    /// The bitmap, if the array has one that is kept up to date.
+    bitmap: Option<ArrayBitmap>,
     bits_round: BitsRound,
     /// Counts changes that superblocks must show, and which of them they show.
     version: u64,
@@ -233,7 +237,7 @@ fn records_once() -> bool {
     sabotage::is(Sabotage::RecordOnce) || sabotage::is(Sabotage::EventsSlack)
 }
 
-/// Whether a slot has no member, or a device that has or had a slot is not in use.
+/// Whether a slot has no member, or the role table lists a device in a slot, or a failed one, that is not in use.
 fn has_outsiders(plan: &StartPlan) -> bool {
     let is_used = |number: u32| {
         let mut in_slots = plan.members.iter().filter(|member| member.place != Place::Spare);
@@ -249,7 +253,7 @@ fn has_outsiders(plan: &StartPlan) -> bool {
 
 /// Where the resync that this start needs begins.
 fn resync_from(plan: &StartPlan) -> Option<Sectors> {
-    // Whole pages: windows that begin between them would stay so to the end.
+    // Rounded down to a page: after a start inside a page, later windows would not be aligned either.
     let recorded = Sectors(plan.template.resync_offset & !7);
     plan.is_dirty.then(|| if recorded < progress::total(&plan.layout) { recorded } else { Sectors::ZERO })
 }
@@ -258,7 +262,7 @@ impl Master {
     pub(crate) fn new(plan: &StartPlan) -> Master {
         let members = plan.members.iter().map(|member| match member.place {
             Place::Slot(slot) => MemberState::Active(slot),
-            // Whole pages: windows that begin between them would stay so to the end.
+            // Rounded down to a page: after a start inside a page, later windows would not be aligned either.
             Place::Recovering { slot, below } => MemberState::Recovering { slot, below: Sectors(below.0 & !7) },
             Place::Spare => MemberState::Spare,
         });
@@ -310,11 +314,12 @@ impl Master {
             copies: self.copies(),
             is_recorded: self.is_recorded,
             bits_round: self.bits_round,
+            bits: self.bitmap.map(|bitmap| bitmap.shape),
         }
     }
 
-    /// A failed member keeps its slot until another one is given it: requests that were planned with it still look it
-    /// up.
+    /// A failed member keeps its slot until the slot gets another member: requests that were planned with the failed
+    /// one still look it up.
     fn slot_map(&self) -> SlotMap {
         let mut of_slots = vec![None; usize::from(self.slots)];
         for (index, (member, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
@@ -394,6 +399,7 @@ impl Master {
             }
             Change::EndRecovery(slots) => self.end_recovery(slots),
             Change::ForgetBits => self.bits_round.0 += 1,
+            Change::Bitmap(change) => self.change_bitmap(change),
             Change::Membership(change) => self.change_membership(change),
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
             Change::FailSpare { member, error, at } => self.fail_spare(member, error, at),

@@ -24,7 +24,7 @@
 //! ```
 
 use crate::World;
-use crate::bitmap::Bitmap;
+use crate::current_bitmap::CurrentBitmap;
 use crate::master::{Change, MemberState, Membership as Step};
 use crate::passes::Passes;
 use crate::places::MEMBERS_MAX;
@@ -192,7 +192,7 @@ pub(crate) struct Membership<W: World> {
     steward: Rc<Steward<W>>,
     recorder: Rc<Recorder<W>>,
     passes: Rc<Passes<W>>,
-    bitmap: Option<Rc<Bitmap<W>>>,
+    bitmap: Rc<CurrentBitmap<W>>,
     /// One removal at a time.
     turn: Rc<Semaphore>,
 }
@@ -202,13 +202,13 @@ impl<W: World> Membership<W> {
         steward: &Rc<Steward<W>>,
         recorder: &Rc<Recorder<W>>,
         passes: &Rc<Passes<W>>,
-        bitmap: Option<&Rc<Bitmap<W>>>,
+        bitmap: &Rc<CurrentBitmap<W>>,
     ) -> Membership<W> {
         Membership {
             steward: steward.clone(),
             recorder: recorder.clone(),
             passes: passes.clone(),
-            bitmap: bitmap.cloned(),
+            bitmap: bitmap.clone(),
             turn: Semaphore::new(1),
         }
     }
@@ -284,7 +284,7 @@ impl<W: World> Membership<W> {
     pub(crate) fn former_slot(&self, former: &FormerMember) -> Result<Slot, ReAddError> {
         let FormerMember { superblock: former, device_size, bitmap: own_bitmap } = former;
         self.vacancy().map_err(ReAddError::NotNow)?;
-        let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
+        let bitmap = self.bitmap.get().filter(|_| self.steward.master().lists_bitmap()).ok_or(ReAddError::NoBitmap)?;
         let slot = former.own_role().slot().ok_or(ReAddError::NoSlot)?;
         let master = self.steward.master();
         self.check_shape(former)?;

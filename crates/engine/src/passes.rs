@@ -23,7 +23,7 @@ mod asked;
 
 pub use asked::CheckError;
 
-use crate::bitmap::Bitmap;
+use crate::current_bitmap::CurrentBitmap;
 use crate::findings::Checked;
 use crate::flush::Flusher;
 use crate::mail::{Answer, Call};
@@ -78,7 +78,7 @@ pub(crate) struct Passes<W: World> {
     steward: Rc<Steward<W>>,
     recorder: Rc<Recorder<W>>,
     flusher: Rc<Flusher<W>>,
-    bitmap: Option<Rc<Bitmap<W>>>,
+    bitmap: Rc<CurrentBitmap<W>>,
     /// There is a task that runs passes.
     is_driven: Cell<bool>,
     /// A pass runs, or a spare takes its slot.
@@ -104,14 +104,14 @@ impl<W: World> Passes<W> {
         steward: &Rc<Steward<W>>,
         recorder: &Rc<Recorder<W>>,
         flusher: &Rc<Flusher<W>>,
-        bitmap: Option<&Rc<Bitmap<W>>>,
+        bitmap: &Rc<CurrentBitmap<W>>,
     ) -> Rc<Passes<W>> {
         let total = progress::total(&steward.shared.layout);
         Rc::new(Passes {
             steward: steward.clone(),
             recorder: recorder.clone(),
             flusher: flusher.clone(),
-            bitmap: bitmap.cloned(),
+            bitmap: bitmap.clone(),
             is_driven: Cell::new(false),
             is_running: Cell::new(false),
             is_flushing: Cell::new(false),
@@ -185,6 +185,11 @@ impl<W: World> Passes<W> {
             let recovery = (!self.to_recover().is_empty()).then_some(PassKind::Recovery);
             recovery.or_else(|| self.asked.get()).map(Next::Pass)
         }
+    }
+
+    /// Whether a former member has its slot again, and a write that does not go to it may still be under way.
+    pub(crate) fn is_giving_back(&self) -> bool {
+        self.is_giving_back.get()
     }
 
     /// The slots whose member is to be recovered.
@@ -266,7 +271,7 @@ impl<W: World> Passes<W> {
             let wanted = steward.master().wanted_spare().filter(|_| steward.master().gate() == Gate::Open);
             let Some((member, slot)) = wanted.filter(|_| wanted == before) else { return };
             // Every bit must be on the spare before any write goes to it.
-            if let Some(bitmap) = &self.bitmap
+            if let Some(bitmap) = self.bitmap.get()
                 && let Err(error) = bitmap.give_to(member).await
             {
                 bitmap.judge(member, error).await;
@@ -305,7 +310,6 @@ impl<W: World> Passes<W> {
             ReAddError::NotNow(if is_stopping { AddError::NotOpen } else { AddError::Frozen(error) })
         };
         let steward = &self.steward;
-        let bitmap = self.bitmap.as_ref().ok_or(ReAddError::NoBitmap)?;
         // As for a spare: after this drain, no request can report a failure of the slot's last member.
         let epoch = {
             let _one = steward.transition.acquire(1).await;
@@ -315,6 +319,7 @@ impl<W: World> Passes<W> {
         let (epoch, outcome) = {
             let _one = steward.transition.acquire(1).await;
             check()?;
+            let bitmap = self.bitmap.get().ok_or(ReAddError::NoBitmap)?;
             self.end_recovery_of(slot).await;
             bitmap.unite(former).await.map_err(frozen)?;
             bitmap.give_to(member).await.map_err(ReAddError::Bitmap)?;
@@ -335,8 +340,8 @@ impl<W: World> Passes<W> {
         outcome.map_err(frozen)
     }
 
-    /// Ends a recovery of the slot's last member, which has failed: what it did is not done for the next one. Its windows
-    /// may wait for their time, in no epoch.
+    /// Ends the recovery of the failed member that had this slot. What it did does not count for the next member.
+    /// A drain does not wait for its windows: they may be waiting for the speed limit, in no epoch.
     async fn end_recovery_of(&self, slot: Slot) {
         let order = self.steward.pass_order.get();
         let of_slot = |order: &PassOrder| order.kind == PassKind::Recovery && order.recovering.contains(slot);
@@ -355,7 +360,7 @@ impl<W: World> Passes<W> {
         let order = self.order(kind);
         steward.pass_order.set(Some(order));
         if order.by_bits {
-            let bits = self.bitmap.as_ref().expect("it has bits").snapshot_bits();
+            let bits = self.bitmap.get().expect("it has bits").snapshot_bits();
             // Every write that sets a further bit after this snapshot goes to these members, too.
             steward
                 .shared

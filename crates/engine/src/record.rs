@@ -11,8 +11,8 @@
 //!             member 2          |==FUA==|        is still on each member that was not being written
 //! ```
 
-use crate::bitmap::Bitmap;
 use crate::buffers;
+use crate::current_bitmap::CurrentBitmap;
 use crate::failing::Judge;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
@@ -33,8 +33,7 @@ use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sectors};
 pub(crate) struct Recorder<W: World> {
     steward: Rc<Steward<W>>,
     judge: Rc<Judge<W>>,
-    /// Of an array that has a bitmap.
-    bitmap: Option<Rc<Bitmap<W>>>,
+    bitmap: Rc<CurrentBitmap<W>>,
     /// One round at a time.
     turn: Rc<Semaphore>,
     rounds: Cell<u64>,
@@ -46,12 +45,12 @@ impl<W: World> Recorder<W> {
     pub(crate) fn new(
         steward: &Rc<Steward<W>>,
         judge: &Rc<Judge<W>>,
-        bitmap: Option<&Rc<Bitmap<W>>>,
+        bitmap: &Rc<CurrentBitmap<W>>,
     ) -> Rc<Recorder<W>> {
         Rc::new(Recorder {
             steward: steward.clone(),
             judge: judge.clone(),
-            bitmap: bitmap.cloned(),
+            bitmap: bitmap.clone(),
             turn: Semaphore::new(1),
             rounds: Cell::new(0),
             last_record: Cell::new(None),
@@ -133,7 +132,7 @@ impl<W: World> Recorder<W> {
     pub(crate) async fn catch_up(&self) -> Result<(), IoError> {
         let steward = &self.steward;
         let _one = self.turn.acquire(1).await;
-        let mut failed = match &self.bitmap {
+        let mut failed = match self.bitmap.get() {
             Some(bitmap) => bitmap.bring_up().await,
             None => Vec::new(),
         };
@@ -197,7 +196,7 @@ impl<W: World> Recorder<W> {
         let is_alike = |pair: &[Image]| pair[0].1.events == pair[1].1.events && pair[0].0 < pair[1].0;
         assert!(images.windows(2).all(is_alike), "a round is one superblock with the same events for each member");
         // A bitmap that is older than its superblock is not believed: its header comes first.
-        let mut failed = match (&self.bitmap, images.first()) {
+        let mut failed = match (self.bitmap.get(), images.first()) {
             (Some(bitmap), Some((_, first))) => {
                 let members: Vec<usize> = images.iter().map(|(member, _)| *member).collect();
                 bitmap.show_events(first.events, &members).await

@@ -106,6 +106,12 @@ pub enum Sabotage {
     ClearUnflushed,
     /// Clears bits without waiting for the writes that rely on them.
     ClearUndrained,
+    /// Lists a new bitmap while writes that have no bit are under way.
+    ListUndrained,
+    /// Lists a new bitmap before what was written without a bit is durable.
+    ListUnflushed,
+    /// Lets writes go without bits while superblocks still list the bitmap.
+    DropListed,
     /// Makes parity fit a data block that is known to be wrong.
     RepairByData,
     /// Lets writes into a window that a check compares.
@@ -114,7 +120,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 47] = [
+    pub const ALL: [Sabotage; 50] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -160,6 +166,9 @@ impl Sabotage {
         Sabotage::BitAfterData,
         Sabotage::ClearUnflushed,
         Sabotage::ClearUndrained,
+        Sabotage::ListUndrained,
+        Sabotage::ListUnflushed,
+        Sabotage::DropListed,
         Sabotage::RepairByData,
         Sabotage::CheckUnlocked,
     ];

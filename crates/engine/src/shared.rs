@@ -43,7 +43,7 @@ pub struct Counters {
     pub rows_reconstructed: u64,
     /// Row parts read by computing what a lost member held.
     pub rows_recovered: u64,
-    /// Writes that the row's holder wrote together with its own.
+    /// Writes that waited for a row, and were written by the task that held it together with its own write.
     pub writes_absorbed: u64,
     /// Reads that failed on one member and were served by others.
     pub reads_retried: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Shared<W: World> {
     pub(crate) calls: Calls<W>,
     pub(crate) writes_admitted: Cell<u64>,
     pub(crate) balance: Balance,
-    /// Of levels with copies: sectors of the array. Of parity levels: rows.
+    /// Ranges are in sectors of the array on levels with copies, and in rows on parity levels.
     pub(crate) locks: RangeLock,
     pub(crate) torn: Torn,
     pub(crate) intent: Intent,
@@ -75,7 +75,7 @@ pub(crate) struct Shared<W: World> {
     counters: Cell<Counters>,
 }
 
-/// What [`Shared::new`] is made of, besides what it makes itself.
+/// The fields of [`Shared`] that the caller of [`Shared::new`] gives.
 pub(crate) struct Parts<W: World> {
     pub(crate) world: W,
     pub(crate) layout: Layout,
@@ -166,7 +166,7 @@ impl<W: World> Shared<W> {
     pub(crate) fn switch(&self, view: View) {
         assert!(self.layout.can_serve(&view.readable()), "every view serves every sector");
         self.epochs.switch(view.epoch);
-        self.intent.switch(view.bits_round);
+        self.intent.switch(view.bits_round, view.bits);
         if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
             self.torn.clear();
         }

@@ -38,7 +38,7 @@ pub(crate) struct Steward<W: World> {
     /// One change between dirty, clean, frozen and stopped at a time.
     pub(crate) transition: Rc<Semaphore>,
     pub(crate) is_stopping: Cell<bool>,
-    /// What the shards go through, if a pass runs or was interrupted.
+    /// The order of the pass that runs or was interrupted; `None` if there is none.
     pub(crate) pass_order: Cell<Option<PassOrder>>,
 }
 
@@ -78,7 +78,7 @@ impl<W: World> Steward<W> {
         assert_eq!(self.shared.view().epoch.0 + 1, epoch.0, "shard 0 has every view");
         // Post before the first await: views must leave in the order of their epochs.
         let calls: Vec<_> = (1..self.shared.world.shards())
-            .map(|shard| self.shared.calls.call(ShardIndex(shard), Call::Switch(view.clone())))
+            .map(|shard| self.shared.calls.call(ShardIndex(shard), Call::Switch(Box::new(view.clone()))))
             .collect();
         self.shared.switch(view);
         for answer in join_all(calls).await {

@@ -4,7 +4,7 @@
 //! Invariant: a request runs in the epoch of the view it entered with. A slot gets another member only when the failure
 //! of the one before is recorded, and its recovery begins after a drain.
 
-use crate::intent::BitsRound;
+use crate::intent::{BitsRound, BitsShape};
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 
 /// The number of a view; each change makes a new one.
@@ -116,6 +116,8 @@ pub struct View {
     pub copies: Copies,
     /// Bits of the bitmap that a shard learned in an earlier round may be cleared.
     pub bits_round: BitsRound,
+    /// What the bits stand for, if the array has a bitmap.
+    pub(crate) bits: Option<BitsShape>,
     /// Whether the superblocks already record the members that take no writes. Until then no write or flush that left
     /// out a member may be answered.
     pub is_recorded: bool,
@@ -208,6 +210,7 @@ mod tests {
                 takes_writes: false,
                 copies: Copies::Any,
                 bits_round: BitsRound::default(),
+                bits: None,
                 is_recorded: true,
             };
             (view.admit(Wish::Read), view.admit(Wish::Write))

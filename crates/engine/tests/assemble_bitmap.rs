@@ -156,8 +156,18 @@ fn other_reasons_to_be_read_only_stay() {
     let look = AssembleOptions { read_only: true, ..AssembleOptions::default() };
     let plan = taken(assemble(&members, &look).unwrap(), &found);
     assert_eq!(plan.read_only, Some(ReadOnlyReason::Requested));
-    // Only one member says that there is a bitmap: the freshest superblock decides, and what to do is not known.
-    let mut one = members.clone();
+}
+
+/// A crash while the superblocks were written that do not list it any more.
+#[test]
+fn the_freshest_superblock_says_whether_there_is_a_bitmap() {
+    let mut one = members(2);
+    let found = [(); 2].map(|()| Ok(bitmap(&one, |_| {}, &[])));
     one[0].superblock.features = Features::default();
-    assert_eq!(taken(start(&one).unwrap(), &found).read_only, Some(ReadOnlyReason::Bitmap));
+    one[0].superblock.events += 1;
+    let plan = taken(start(&one).unwrap(), &found);
+    assert_eq!((plan.read_only, plan.bitmap.is_none()), (None, true));
+    one[1].superblock.events += 2;
+    let plan = taken(start(&one).unwrap(), &[(); 2].map(|()| Ok(bitmap(&one, |header| header.events += 9, &[]))));
+    assert_eq!((plan.read_only, plan.bitmap.is_some()), (None, true));
 }

@@ -295,9 +295,13 @@ fn what_a_member_taken_by_force_announces_counts_too() {
     for (at, events) in [(0, 40), (1, 30), (2, 20)] {
         members[at].superblock.events = events;
     }
+    members[1].superblock.features = Features::BAD_BLOCKS;
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!((slots(&plan), plan.read_only), (vec![(0, 0), (1, 1)], Some(ReadOnlyReason::BadBlocks)));
+    // A bitmap that the freshest superblock does not list is the array's no more.
     members[1].superblock.features = Features::BITMAP_OFFSET;
     let plan = assemble(&members, &FORCE).unwrap();
-    assert_eq!((slots(&plan), plan.read_only), (vec![(0, 0), (1, 1)], Some(ReadOnlyReason::Bitmap)));
+    assert_eq!((slots(&plan), plan.read_only), (vec![(0, 0), (1, 1)], None));
 }
 
 #[test]

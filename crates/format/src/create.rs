@@ -12,7 +12,7 @@ use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, Ve
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, LayoutError, Level, Spec};
 
-pub use bitmap::NewBitmap;
+pub use bitmap::{BitmapToAdd, NewBitmap, NoBitmapPlace, bitmap_to_add};
 pub use geometry::{
     BitmapPlacement, Geometry, bad_blocks_offset, bitmap_chunk_min, bitmap_of_chunk, bitmap_placement, bitmap_space,
     data_offset, data_size,

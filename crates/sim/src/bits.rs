@@ -4,7 +4,7 @@
 //! Invariant: drawing a bitmap changes nothing else that a seed draws.
 
 use crate::member::Disk;
-use crate::model::{Model, Place};
+use crate::model::{Model, Place, Shape};
 use crate::rng::mix;
 use crate::setup::Setup;
 use crate::watch::{SUPER_AT, SUPER_SECTORS};
@@ -13,6 +13,7 @@ use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_format::Superblock;
 use uraid_format::bitmap::{BITMAP_HEADER_BYTES, BitmapHeader, BitmapImage, BitmapUnusable, BitmapVersion};
+use uraid_format::create::BitmapToAdd;
 
 /// Where the bitmap begins: behind the superblock, as mdadm puts it.
 pub(crate) const BITMAP_AT: u64 = SUPER_AT + SUPER_SECTORS;
@@ -43,26 +44,36 @@ impl Bits {
 
     /// The page as a new array has it.
     pub fn page(&self, setup: &Setup, set_uuid: [u8; 16]) -> Vec<u8> {
-        let model = Model::new(setup.shape.clone());
-        let covered = if model.is_parity() { setup.shape.size } else { model.array_size() };
-        let header = BitmapHeader {
-            version: BitmapVersion::LittleEndian,
-            set_uuid,
-            events: 1,
-            events_cleared: 1,
-            sync_size: Sectors(covered),
-            state: 0,
-            chunk_bytes: (self.chunk as usize * SECTOR_BYTES) as u32,
-            daemon_sleep_seconds: 5,
-            write_behind: 0,
-            sectors_reserved: Sectors::ZERO,
-            nodes: 0,
-            cluster_name: [0; 64],
-        };
+        let header = header(&setup.shape, set_uuid, self.chunk);
         let mut page = vec![if self.are_set { 0xff } else { 0 }; BITMAP_SECTORS as usize * SECTOR_BYTES];
         page[..BITMAP_HEADER_BYTES].copy_from_slice(&header.encode());
         page
     }
+}
+
+fn header(shape: &Shape, set_uuid: [u8; 16], chunk: u64) -> BitmapHeader {
+    let model = Model::new(shape.clone());
+    let covered = if model.is_parity() { shape.size } else { model.array_size() };
+    BitmapHeader {
+        version: BitmapVersion::LittleEndian,
+        set_uuid,
+        events: 1,
+        events_cleared: 1,
+        sync_size: Sectors(covered),
+        state: 0,
+        chunk_bytes: (chunk as usize * SECTOR_BYTES) as u32,
+        daemon_sleep_seconds: 5,
+        write_behind: 0,
+        sectors_reserved: Sectors::ZERO,
+        nodes: 0,
+        cluster_name: [0; 64],
+    }
+}
+
+/// A bitmap for an array that serves: the array of this shape and id, with this many sectors a bit.
+pub fn bitmap_to_add(shape: &Shape, set_uuid: [u8; 16], chunk: u64) -> BitmapToAdd {
+    let image = BitmapImage::filled(header(shape, set_uuid, chunk), Sectors(BITMAP_SECTORS)).expect("one page is room");
+    BitmapToAdd { offset: (BITMAP_AT - SUPER_AT) as i32, image: image.cleared() }
 }
 
 /// The bitmap in a member's image, by the real parser.
@@ -76,30 +87,32 @@ pub fn bitmap_of(image: &[u8], superblock: &Superblock) -> Result<BitmapImage, B
     })
 }
 
-/// Checks that a bit is durable when data of its chunk is written.
+/// Checks that a bit is durable when data of its chunk is written, where a member's superblock lists a bitmap.
 pub struct BitsCheck {
-    chunk: u64,
     model: Rc<Model>,
     disks: Vec<Rc<Disk>>,
 }
 
 impl BitsCheck {
     /// For these members.
-    pub fn new(bits: &Bits, model: Rc<Model>, disks: &[Rc<Disk>]) -> BitsCheck {
-        BitsCheck { chunk: bits.chunk, model, disks: disks.to_vec() }
+    pub fn new(model: Rc<Model>, disks: &[Rc<Disk>]) -> BitsCheck {
+        BitsCheck { model, disks: disks.to_vec() }
     }
 
     /// Whether data may be written to this sector of a member now.
     pub fn check(&self, place: Place) -> Result<(), String> {
         let disk = &self.disks[usize::from(place.slot)];
-        if disk.is_liar() {
+        let medium = disk.medium();
+        // The low byte of the feature map, whose lowest bit says that there is a bitmap.
+        let is_listed = medium.durable()[SUPER_AT as usize * SECTOR_BYTES + 8] & 1 != 0;
+        if disk.is_liar() || !is_listed {
             return Ok(());
         }
         let sectors = if self.model.is_parity() { vec![place.sector] } else { self.model.sectors_at(place) };
-        let medium = disk.medium();
-        let bytes = &medium.durable()[BITMAP_AT as usize * SECTOR_BYTES + BITMAP_HEADER_BYTES..];
+        let (header, bytes) = medium.durable()[BITMAP_AT as usize * SECTOR_BYTES..].split_at(BITMAP_HEADER_BYTES);
+        let header = BitmapHeader::parse(header.try_into().expect("its length")).map_err(|error| error.to_string())?;
         for sector in sectors {
-            let bit = (sector / self.chunk) as usize;
+            let bit = (sector / header.chunk().0) as usize;
             if bytes[bit / 8] & 1 << (bit % 8) == 0 {
                 let slot = place.slot;
                 return Err(format!("I8: data of sector {sector} goes to disk {slot}, where bit {bit} is not durable"));

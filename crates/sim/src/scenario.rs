@@ -362,6 +362,7 @@ impl Rig {
             self.fail_full_by_hand(live, plan);
         }
         self.check_by_hand(live);
+        self.change_bitmap_by_hand(live);
         let victims = &plan.victims;
         if let Some(&slot) = victims.first()
             && self.setup.kinds.has(FaultKind::ByHand)

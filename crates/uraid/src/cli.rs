@@ -5,6 +5,7 @@
 
 mod arrays;
 mod bench;
+mod bitmap;
 mod copy;
 mod create;
 mod manage;
@@ -18,6 +19,7 @@ mod show;
 mod time;
 
 pub(crate) use bench::BenchArgs;
+pub(crate) use bitmap::BitmapArgs;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
@@ -116,6 +118,9 @@ pub(crate) enum Command {
     /// Remove spares and failed members from a running array
     #[command(long_about = membership::REMOVE, after_long_help = membership::REMOVE_AFTER)]
     Remove(RemoveArgs),
+    /// Give a running array a write-intent bitmap, or take it away
+    #[command(long_about = bitmap::BITMAP, after_long_help = bitmap::BITMAP_AFTER)]
+    Bitmap(BitmapArgs),
     /// Compare all copies, or parity with data, of a running array, and list what disagrees
     #[command(long_about = passes::CHECK, after_long_help = passes::CHECK_AFTER)]
     Check(CheckArgs),
@@ -157,7 +162,7 @@ pub(crate) enum Command {
 impl Cli {
     /// The command line of this process. Ends the process with exit code 2 if it is wrong.
     pub(crate) fn read() -> Cli {
-        let line = match mdadm::with_action(std::env::args_os().collect()) {
+        let line = match mdadm::with_subcommand(std::env::args_os().collect()) {
             Ok(line) => line,
             Err(text) => refuse(&text),
         };

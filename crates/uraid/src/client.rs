@@ -6,7 +6,7 @@
 use crate::asking::{self, NoAnswer};
 use crate::pass_calls::{CheckResult, PassCall};
 use crate::report::Report;
-use crate::rpc::{self, ANSWER_BYTES_MAX, LINE_BYTES_MAX, Method, RpcError};
+use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, RpcError};
 use crate::{member_name, names};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -206,6 +206,11 @@ impl Client {
     pub(crate) fn re_add(&mut self, members: &[String]) -> Result<Value, ClientError> {
         let members = members.iter().map(|member| member_name::as_written(member)).collect();
         self.call(&Method::ReAdd { members }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Gives the array a bitmap, or takes it away; returns the server's answer.
+    pub(crate) fn bitmap(&mut self, call: BitmapCall) -> Result<Value, ClientError> {
+        self.call(&Method::Bitmap(call), Some(FAIL_TIME_MAX))
     }
 
     /// Removes members, each a path, the slot that it had, or one of mdadm's words.

@@ -7,7 +7,7 @@
 
 use crate::pass_calls::PassCall;
 use crate::report::Report;
-use crate::rpc::{self, Call, LINE_BYTES_MAX, Method, RpcError};
+use crate::rpc::{self, BitmapCall, Call, LINE_BYTES_MAX, Method, RpcError};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub(crate) trait Controlled {
     async fn re_add(&self, members: &[String]) -> Result<Value, RpcError>;
     /// Removes members, each by path, the slot that it had, or mdadm's words; returns when their devices are closed.
     async fn remove(&self, members: &[String]) -> Result<Value, RpcError>;
+    /// Gives the array a write-intent bitmap, or takes it away; returns when the superblocks say so.
+    async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError>;
     /// Begins or ends a check or repair, and tells every pass how it is to go on. Returns at once.
     async fn passes(&self, call: PassCall) -> Result<Value, RpcError>;
     /// Stops the array, with `all` all arrays of the process; returns when they are marked clean. Refused while clients
@@ -184,6 +186,7 @@ impl Callers {
             Method::Add { members, force } => array.add(members, *force).await,
             Method::ReAdd { members } => array.re_add(members).await,
             Method::Remove { members } => array.remove(members).await,
+            Method::Bitmap(call) => array.bitmap(*call).await,
             Method::Passes(call) => array.passes(*call).await,
             Method::Stop { all, force } => {
                 let Some(_place) = self.stops.try_acquire(1) else {

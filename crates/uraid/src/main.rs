@@ -6,6 +6,7 @@
 mod asking;
 mod assembly;
 mod bench;
+mod bitmap;
 mod blank;
 mod check;
 mod cli;
@@ -90,6 +91,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Add(args) => detail::add(args)?,
         Command::ReAdd(args) => detail::re_add(args)?,
         Command::Remove(args) => detail::remove(args)?,
+        Command::Bitmap(args) => bitmap::run(args)?,
         Command::Check(args) => return Ok(check::check(args, PassCall::Check)?),
         Command::Repair(args) => return Ok(check::check(args, PassCall::Repair)?),
         Command::Idle(args) => check::steer(args, PassCall::Idle)?,

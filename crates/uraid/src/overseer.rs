@@ -3,6 +3,7 @@
 //! arrays of the process (`session`).
 //! Invariant: it only reads and calls; the array never waits for it.
 
+mod bitmap;
 mod membership;
 mod passes;
 
@@ -13,7 +14,7 @@ use crate::pace::Pace;
 use crate::pass_calls::PassCall;
 use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, SlowestRequest};
-use crate::rpc::{Method, RpcError};
+use crate::rpc::{BitmapCall, Method, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
 use crate::{dates, detail, frozen, member_errors, paths, silence, warn, watch, with_causes};
@@ -376,6 +377,10 @@ impl Controlled for Overseer {
         self.remove_members(members).await
     }
 
+    async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError> {
+        self.change_bitmap(call).await
+    }
+
     async fn passes(&self, call: PassCall) -> Result<Value, RpcError> {
         self.call_passes(call).await
     }
@@ -409,6 +414,7 @@ impl Controlled for Overseer {
             | Method::Add { .. }
             | Method::ReAdd { .. }
             | Method::Remove { .. }
+            | Method::Bitmap(_)
             | Method::Passes(_) => (),
         }
     }

@@ -55,8 +55,40 @@ pub(crate) enum Method {
         /// Stop even if clients are connected that may write.
         force: bool,
     },
+    /// Changes its bitmap.
+    Bitmap(BitmapCall),
     /// About its passes.
     Passes(PassCall),
+}
+
+/// A change of the write-intent bitmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BitmapCall {
+    /// The array gets one beside each superblock.
+    Add {
+        /// What a bit stands for; `None`: as mdadm chooses.
+        chunk_sectors: Option<u64>,
+    },
+    /// The array loses it.
+    Remove,
+}
+
+impl BitmapCall {
+    fn parse<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<BitmapCall> {
+        match (param("bitmap").and_then(Value::as_str)?, param("chunk_sectors").filter(|value| !value.is_null())) {
+            ("internal", None) => Some(BitmapCall::Add { chunk_sectors: None }),
+            ("internal", Some(chunk)) => Some(BitmapCall::Add { chunk_sectors: Some(chunk.as_u64()?) }),
+            ("none", None) => Some(BitmapCall::Remove),
+            _ => None,
+        }
+    }
+
+    fn params(self) -> Value {
+        match self {
+            BitmapCall::Add { chunk_sectors } => json!({ "bitmap": "internal", "chunk_sectors": chunk_sectors }),
+            BitmapCall::Remove => json!({ "bitmap": "none" }),
+        }
+    }
 }
 
 /// An error answer.
@@ -119,12 +151,22 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
             let text = format!("{name} takes {{\"members\": [path or slot, ...]}}, or {{\"member\": path or slot}}");
             return fail(RpcError::INVALID_PARAMS, &text);
         }
+        (Some("bitmap"), _) => match BitmapCall::parse(&param) {
+            Some(call) => Method::Bitmap(call),
+            None => {
+                let text = "bitmap takes {\"bitmap\": \"internal\", \"chunk_sectors\": sectors or null}, or \
+                            {\"bitmap\": \"none\"}";
+                return fail(RpcError::INVALID_PARAMS, text);
+            }
+        },
         (Some(name), _) => match PassCall::parse(name, &param) {
             Some(Ok(call)) => Method::Passes(call),
             Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
             None => {
-                let text =
-                    format!("no such method, expected status, fail, add, re-add, remove, stop, {}", PassCall::NAMES);
+                let text = format!(
+                    "no such method, expected status, fail, add, re-add, remove, bitmap, stop, {}",
+                    PassCall::NAMES
+                );
                 return fail(RpcError::METHOD_NOT_FOUND, &text);
             }
         },
@@ -153,6 +195,7 @@ pub(crate) fn call_line(method: &Method) -> String {
         Method::ReAdd { members } => ("re-add", json!({ "members": members })),
         Method::Remove { members } => ("remove", json!({ "members": members })),
         Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
+        Method::Bitmap(call) => ("bitmap", call.params()),
         Method::Passes(call) => call.line(),
     };
     format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
@@ -197,6 +240,19 @@ mod tests {
         let refused = RpcError::refused("raid0 tolerates no failure");
         assert_eq!(parse_answer(answer_line(&json!(1), Err(refused.clone())).as_bytes()).expect("JSON"), Err(refused));
         assert_eq!(parse_answer(answer_line(&json!(1), Ok(json!(7))).as_bytes()).expect("JSON"), Ok(json!(7)));
+    }
+
+    #[test]
+    fn changes_of_the_bitmap_survive_the_way() {
+        let chunks = [None, Some(64)].map(|chunk_sectors| BitmapCall::Add { chunk_sectors });
+        for call in chunks.into_iter().chain([BitmapCall::Remove]) {
+            let line = call_line(&Method::Bitmap(call));
+            assert_eq!(parse_call(line.as_bytes()).expect("a call").method, Method::Bitmap(call));
+        }
+        for params in ["{}", "{\"bitmap\":\"file\"}", "{\"bitmap\":\"internal\",\"chunk_sectors\":-1}"] {
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"bitmap\",\"params\":{params}}}");
+            assert_eq!(parse_call(line.as_bytes()).expect_err(params).1.code, RpcError::INVALID_PARAMS);
+        }
     }
 
     #[test]

@@ -135,13 +135,95 @@ fn a_bitmap_that_is_older_than_the_superblocks_is_not_believed() {
     served.kill_unawaited();
     drop(served);
     for member in &members {
-        // Events of the bitmap, 24 bytes behind its header at sector 16.
+        // The event count: byte 24 of the bitmap's header, which starts at sector 16.
         crate::common::superblock::write_at(member, 16 * 512 + 24, &0u64.to_le_bytes());
     }
     let served = scratch.ready(&[], &members);
     served.wait_for("the bitmap is out of date: all of its ");
     served.wait_until_consistent();
     assert!(bytes_read(&scratch) > SIZE, "everything was compared");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+/// `uraid bitmap`, with a line of its own about it.
+fn change(scratch: &Scratch, words: &str) -> String {
+    scratch.uraid(words.split(' ')).expect_done().stdout
+}
+
+#[test]
+fn a_running_array_gets_a_bitmap_that_names_what_a_crash_leaves() {
+    for (level, count) in LEVELS {
+        let scratch = Scratch::new();
+        let members = scratch.members("m", count, SIZE);
+        scratch.create("bits", &format!("-l {level} -n {count} --assume-clean"), &members);
+        let served = scratch.ready(&[], &members);
+        assert_eq!(served.client().write(9 * MIB, &pattern(1, 4096)).expect("connected"), 0);
+        let said = change(&scratch, "bitmap bits internal --bitmap-chunk 64K");
+        assert_eq!(said, "bits: has a bitmap, a bit for each 64 KiB\n", "raid{level}");
+        assert!(
+            members.iter().all(|member| dirty(&scratch, member) <= 1),
+            "raid{level}: only what is written is named"
+        );
+        assert_eq!(served.client().write(5 * MIB, &pattern(2, 4096)).expect("connected"), 0);
+        assert!(members.iter().all(|member| dirty(&scratch, member) >= 1), "raid{level}");
+        served.kill_unawaited();
+        drop(served);
+        let served = scratch.ready(&[], &members);
+        served.wait_until_consistent();
+        let read = bytes_read(&scratch);
+        // A row of 512 KiB chunks has eight bits.
+        assert!(read <= 2 * 8 * 65_536 * count as u64, "raid{level}: {read} bytes were read for two writes");
+        expect_bytes(&served, 9 * MIB, &pattern(1, 4096));
+        expect_bytes(&served, 5 * MIB, &pattern(2, 4096));
+        assert_eq!(change(&scratch, "--grow --bitmap=none bits"), "bits: has no bitmap any more\n", "raid{level}");
+        assert_eq!(report(&scratch)["bitmap"], Value::Null);
+        for member in &members {
+            let text = scratch.uraid([std::ffi::OsStr::new("examine"), member.as_os_str()]).expect_done().stdout;
+            assert!(!text.contains("Internal Bitmap"), "raid{level}: {text}");
+        }
+        assert_eq!(served.stop().code, Some(0));
+        let served = scratch.ready(&[], &members);
+        assert_eq!(report(&scratch)["bitmap"], Value::Null, "raid{level}: it stays away");
+        expect_bytes(&served, 5 * MIB, &pattern(2, 4096));
+        assert_eq!(served.stop().code, Some(0));
+    }
+}
+
+#[test]
+fn a_change_of_the_bitmap_that_cannot_be_is_refused_and_changes_nothing() {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "5", 3);
+    let served = scratch.ready(&[], &members);
+    let refused = |code: i32, words: &str, text: &str| {
+        let done = scratch.uraid(words.split(' '));
+        assert!(done.code == Some(code) && done.stderr.contains(text), "{text}: {done:?}");
+        assert_eq!(report(&scratch)["bitmap"]["chunks"], 1008, "{words}");
+    };
+    refused(1, "bitmap bits internal", "bits: the array has a bitmap already; `uraid bitmap bits none` takes it away");
+    refused(2, "bitmap bits clustered", "makes no clustered bitmaps");
+    refused(2, "bitmap bits /some/file", "expected internal or none");
+    refused(2, "bitmap bits", "bitmap takes ARRAY WHERE");
+    refused(2, "bitmap bits none --bitmap-chunk 64K", "--bitmap-chunk is of a bitmap that is added");
+    refused(2, "--grow --bitmap=internal --raid-devices=4 bits", "--raid-devices");
+    refused(1, "bitmap other none", "other");
+    change(&scratch, "bitmap bits none");
+    let refused = |words: &str, text: &str| {
+        let done = scratch.uraid(words.split(' '));
+        assert!(done.code == Some(1) && done.stderr.contains(text), "{text}: {done:?}");
+        assert_eq!(report(&scratch)["bitmap"], Value::Null, "{words}");
+    };
+    refused("bitmap bits none", "bits: the array has no bitmap");
+    refused("bitmap bits internal --bitmap-chunk 3K", "bitmap chunk is 3 KiB, expected a power of two from 4 KiB");
+    refused("bitmap bits internal --bitmap-chunk 4G", "bitmap chunk is 4 GiB, expected a power of two");
+    assert_eq!(change(&scratch, "bitmap bits internal"), "bits: has a bitmap, a bit for each 64 MiB\n");
+    assert_eq!(served.stop().code, Some(0));
+    // Without redundancy there is nothing to make consistent.
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 16 * MIB);
+    scratch.create("bits", "-l 0 -n 2", &members);
+    let served = scratch.ready(&[], &members);
+    let done = scratch.uraid(["bitmap", "bits", "internal"]);
+    assert!(done.code == Some(1) && done.stderr.contains("bits: raid0 has no redundancy"), "{done:?}");
     assert_eq!(served.stop().code, Some(0));
 }
 

@@ -35,7 +35,7 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
         ("replace home m1 --with m2", "replace: uraid does not replace members that work yet"),
         ("--monitor --scan", "--monitor: uraid has no monitor"),
         ("fail home --action=check m1", "--action: uraid has subcommands for it: uraid check, repair, idle or freeze"),
-        ("--examine-bitmap a", "--examine-bitmap: uraid has no command for a bitmap alone"),
+        ("--examine-bitmap a", "--examine-bitmap: uraid has no command that shows a bitmap alone"),
         ("create -l 5 -n 3 -k ppl a b c", "-k: uraid has no journal and no PPL yet"),
         ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid treats all members alike yet"),
         ("serve --update=name a b", "--update: uraid does not change superblocks"),

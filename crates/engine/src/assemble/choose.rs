@@ -285,6 +285,13 @@ pub(super) fn data_end(superblock: &Superblock) -> Sectors {
     Sectors(superblock.data_offset.0) + used
 }
 
+/// What a member in use announces. One that missed the last superblocks may still name a bitmap that the array has no
+/// more.
+pub(super) fn announced(superblock: &Superblock, template: &Superblock) -> Features {
+    let is_behind = superblock.events < template.events;
+    if is_behind { superblock.features.without(Features::BITMAP_OFFSET) } else { superblock.features }
+}
+
 /// Refuses features that would make even reading wrong.
 fn check_features(features: Features) -> Result<(), AssembleError> {
     let reshape = Features::RESHAPE_ACTIVE.with(Features::RESHAPE_BACKWARDS).with(Features::NEW_OFFSET);
@@ -384,7 +391,7 @@ impl<'a> Sorter<'a> {
         assert!(u32::from(slot.0) < self.chosen.template.raid_disks, "a contender's slot is in the array");
         assert_eq!(superblock.own_role().slot(), Some(slot), "its data belongs to the slot that it is given");
         check_features(superblock.features)?;
-        self.chosen.features = self.chosen.features.with(superblock.features);
+        self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
         let data_end = data_end(superblock);
         if superblock.features.contains(Features::REPLACEMENT) {
             self.refuse(candidate, Refusal::Replacement { slot });
@@ -476,7 +483,7 @@ impl<'a> Sorter<'a> {
             }
             // The round that gave the spare its slot did not reach the spare, so its recovery has not begun.
             check_features(superblock.features)?;
-            self.chosen.features = self.chosen.features.with(superblock.features);
+            self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
             return self.admit_recovering(candidate, slot);
         } else {
             check_features(superblock.features)?;

@@ -2,7 +2,7 @@
 //! Owns: the degraded rules, dirty and degraded, what `--run` and `--force` allow. Not here: which members are current
 //! (`choose`). Spec: docs/md/behaviour.md#when-an-array-starts.
 
-use super::choose::{Chosen, data_end, mismatch, recovered_below};
+use super::choose::{Chosen, announced, data_end, mismatch, recovered_below};
 use super::error::{AssembleError, Duplicate};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use crate::mark::{self, Mark};
@@ -141,7 +141,7 @@ fn raise(
     let mut raised: Vec<usize> = taken.values().copied().collect();
     raised.sort_unstable();
     for candidate in &raised {
-        chosen.features = chosen.features.with(candidates[*candidate].superblock.features);
+        chosen.features = chosen.features.with(announced(&candidates[*candidate].superblock, &chosen.template));
     }
     let refused_before = chosen.refused.len();
     chosen.refused.retain(|refused| !raised.contains(&refused.candidate));

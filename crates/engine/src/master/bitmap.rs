@@ -3,16 +3,91 @@
 
 use super::Master;
 use crate::StartPlan;
-use uraid_block::{Sector, Sectors};
+use crate::intent::BitsShape;
+use crate::sabotage::{self, Sabotage};
+use uraid_block::{Sector, Sectors, SlotSet};
+use uraid_format::bitmap::BitmapHeader;
 use uraid_format::{Features, Superblock};
 
+/// The bitmap of an array.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ArrayBitmap {
+    /// Sectors from each superblock to it.
+    offset: i32,
+    /// What it takes.
+    length: Sectors,
+    pub(super) shape: BitsShape,
+    /// The next superblocks say that the array has it.
+    is_listed: bool,
+}
+
+/// The array gets a bitmap, or loses it: see `change_bitmap`.
+pub(crate) enum BitmapChange {
+    /// Every write asks for its bits. No superblock says so yet. `offset`: sectors from each superblock to the bitmap.
+    Use { offset: i32, length: Sectors, shape: BitsShape },
+    /// The next superblocks say that the array has it.
+    List,
+    /// The next superblocks say that it has none. Writes still ask.
+    Unlist,
+    /// No write asks for a bit.
+    Drop,
+}
+
+impl BitmapChange {
+    pub(crate) fn to_use(offset: i32, header: &BitmapHeader) -> BitmapChange {
+        BitmapChange::Use { offset, length: header.used_sectors(), shape: BitsShape::of(header) }
+    }
+}
+
 /// The bitmap that this start keeps up to date.
-pub(super) fn bitmap_of(plan: &StartPlan) -> Option<(i32, Sectors)> {
-    let bitmap = plan.bitmap.as_ref()?;
-    Some((plan.template.bitmap_offset, bitmap.image.header().used_sectors()))
+pub(super) fn bitmap_of(plan: &StartPlan) -> Option<ArrayBitmap> {
+    let header = plan.bitmap.as_ref()?.image.header();
+    let (offset, length) = (plan.template.bitmap_offset, header.used_sectors());
+    Some(ArrayBitmap { offset, length, shape: BitsShape::of(header), is_listed: true })
 }
 
 impl Master {
+    pub(super) fn change_bitmap(&mut self, change: BitmapChange) {
+        match change {
+            BitmapChange::Use { offset, length, shape } => {
+                self.bitmap = Some(ArrayBitmap { offset, length, shape, is_listed: false });
+                self.bits_round.0 += 1;
+            }
+            BitmapChange::List | BitmapChange::Unlist => {
+                let bitmap = self.bitmap.as_mut().expect("writes ask for bits");
+                bitmap.is_listed = matches!(change, BitmapChange::List);
+                self.version += 1;
+            }
+            BitmapChange::Drop => {
+                self.bitmap = None;
+                // A recovery that was given up does not go on by bits.
+                self.by_bits = SlotSet::EMPTY;
+                self.bits_round.0 += 1;
+            }
+        }
+    }
+
+    pub(super) fn check_bitmap_change(&self, change: &BitmapChange) {
+        let is_listed = self.bitmap.is_some_and(|bitmap| bitmap.is_listed);
+        match change {
+            BitmapChange::Use { .. } => {
+                assert!(self.bitmap.is_none(), "an array has one bitmap");
+                assert!(self.resync_from.is_none(), "what a resync must not skip is not in the new bitmap");
+            }
+            BitmapChange::List => assert!(self.bitmap.is_some() && !is_listed && self.is_recorded),
+            BitmapChange::Unlist => assert!(is_listed, "superblocks list the bitmap"),
+            BitmapChange::Drop => assert!(
+                !is_listed || sabotage::is(Sabotage::DropListed),
+                "a bitmap that superblocks list is kept up to date"
+            ),
+        }
+    }
+
+    /// Whether the next superblocks say that the array has a bitmap.
+    pub(crate) fn lists_bitmap(&self) -> bool {
+        self.bitmap.is_some_and(|bitmap| bitmap.is_listed)
+    }
+
     /// Whether every slot has a member that holds everything, as the superblocks say: no bit of a bitmap is needed for
     /// one that comes back.
     pub(crate) fn is_whole(&self) -> bool {
@@ -27,16 +102,20 @@ impl Master {
 
     /// Where a member's bitmap is on its device.
     pub(crate) fn bitmap_start(&self, member: usize) -> Sector {
-        let (offset, _) = self.bitmap.expect("an array with a bitmap says where it is");
-        let place = self.superblocks[member].bitmap_room(offset).expect("a member with a slot has room for it");
+        let bitmap = self.bitmap.expect("an array with a bitmap says where it is");
+        let place = self.superblocks[member].bitmap_room(bitmap.offset).expect("a member with a slot has room for it");
         place.start
     }
 
-    /// All members have the bitmap at the same distance from their superblock. A spare's superblock may not say so yet.
+    /// All members have the bitmap at the same distance from their superblock. A member's own superblock may not say so
+    /// yet, or may still name a bitmap that the array has no more.
     pub(super) fn show_bitmap(&self, superblock: &mut Superblock) {
-        if let Some((offset, _)) = self.bitmap {
+        if let Some(bitmap) = self.bitmap.filter(|bitmap| bitmap.is_listed) {
             superblock.features = superblock.features.with(Features::BITMAP_OFFSET);
-            superblock.bitmap_offset = offset;
+            superblock.bitmap_offset = bitmap.offset;
+        } else if superblock.features.contains(Features::BITMAP_OFFSET) {
+            superblock.features = superblock.features.without(Features::BITMAP_OFFSET);
+            superblock.bitmap_offset = 0;
         }
     }
 
@@ -47,7 +126,17 @@ impl Master {
 
     /// Whether a device with this superblock could hold the bitmap, if there is one.
     pub(crate) fn has_room_for_bitmap(&self, superblock: &Superblock) -> bool {
-        let Some((offset, length)) = self.bitmap else { return true };
-        superblock.bitmap_room(offset).is_some_and(|room| room.length >= length)
+        self.bitmap.is_none_or(|bitmap| has_room(superblock, bitmap.offset, bitmap.length))
     }
+
+    /// The first member with a slot that has no room for a bitmap at this distance from its superblock.
+    pub(crate) fn without_room(&self, offset: i32, length: Sectors) -> Option<usize> {
+        let with_slot = (0..self.members.len()).filter(|member| self.members[*member].slot().is_some());
+        let mut without = with_slot.filter(|member| !has_room(&self.superblocks[*member], offset, length));
+        without.next()
+    }
+}
+
+fn has_room(superblock: &Superblock, offset: i32, length: Sectors) -> bool {
+    superblock.bitmap_room(offset).is_some_and(|room| room.length >= length)
 }

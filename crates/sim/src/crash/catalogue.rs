@@ -151,10 +151,14 @@ pub fn scripts(entry: &Entry, size: u64) -> Vec<Job> {
         format!("{}|w0+1 f|s", fua[0]),
         format!("{}|s", fua[1]),
     ];
+    // A bitmap is removed and added while writes are under way.
+    let with_bits =
+        ["n w0+1|w1+1|s", "n|w0+1|b w1+1|w0+1|s", "n|b w0+2|f|i|s", "n w0+1|b|w0+1 n|f|s"].map(String::from);
     let fits = |script: &Script| script.groups.iter().flatten().all(|request| request.sectors().end <= size);
     let mut jobs = Vec::new();
     let texts = deep.iter().map(|text| (text, 2)).chain(wide.iter().map(|text| (text, 1)));
-    for (text, depth) in texts.take(entry.scripts) {
+    let with_bits = with_bits.iter().filter(|_| entry.tiny.bits > 0).map(|text| (text, 2));
+    for (text, depth) in texts.take(entry.scripts).chain(with_bits) {
         let script = Script::parse(text).expect("the catalogue is well written");
         if !fits(&script) || (script.loss.is_some() && !hurts) {
             continue;

@@ -388,6 +388,8 @@ impl Client {
                 Ok(())
             }
             Request::Stop => array.stop().await.map_err(|error| error.to_string()),
+            Request::AddBitmap => array.add_bitmap(self.lab.bitmap_to_add()).await.map_err(|error| error.to_string()),
+            Request::RemoveBitmap => array.remove_bitmap().await.map_err(|error| error.to_string()),
         }
     }
 }

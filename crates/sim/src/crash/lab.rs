@@ -5,7 +5,7 @@
 use super::content::{Content, Contents, PrehashedMap};
 use super::media::{BITMAP_AT, DATA_AT, SUPER_AT};
 use super::script::Tiny;
-use crate::bits::{Bits, bitmap_of};
+use crate::bits::{self, Bits, bitmap_of};
 use crate::model::{Model, Place, RowSector, gf_power, gf_product};
 use crate::oracle::{describe, tag};
 use crate::setup::Setup;
@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
+use uraid_format::create::BitmapToAdd;
 use uraid_format::{Features, Role, Superblock};
 
 /// The contents of the superblocks and data of all members: member after member, cell after cell.
@@ -142,6 +143,13 @@ impl Lab {
         assert_eq!(superblock.written_bytes(), SECTOR_BYTES, "a superblock is one cell");
         let bytes = superblock.encode();
         self.contents.borrow_mut().number(bytes[..SECTOR_BYTES].try_into().expect("a sector"))
+    }
+
+    /// The bitmap that a script adds.
+    pub fn bitmap_to_add(&self) -> BitmapToAdd {
+        let set_uuid = Setup::plain(self.tiny.shape.clone()).superblock(0).set_uuid;
+        let offset = BITMAP_AT as i32 - SUPER_AT as i32;
+        BitmapToAdd { offset, ..bits::bitmap_to_add(&self.tiny.shape, set_uuid, self.tiny.bits) }
     }
 
     /// A bitmap without a bit.

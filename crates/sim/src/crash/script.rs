@@ -6,7 +6,8 @@
 //!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots that are missing;
 //!                              a seventh number: it has a bitmap, with this many sectors a bit
 //!   script    w0+9 W4+1|f|s    groups of concurrent requests; a group starts when the previous one is answered:
-//!                              w write, W FUA write, z zeroes (at+length), f flush, i idle until clean, s stop;
+//!                              w write, W FUA write, z zeroes (at+length), f flush, i idle until clean, s stop,
+//!                              b add a bitmap, n remove it (mdadm: --bitmap=none);
 //!                              x1@2, at the start of a script: member 1 is gone from its third data write on
 //!   schedule  fifo lifo up down mix7
 //! ```
@@ -51,6 +52,10 @@ pub enum Request {
     Idle,
     /// The array stops.
     Stop,
+    /// The array gets a bitmap.
+    AddBitmap,
+    /// The array loses its bitmap.
+    RemoveBitmap,
 }
 
 /// A member that is gone from a certain write on.
@@ -137,6 +142,8 @@ impl Request {
             "f" => return Some(Request::Flush),
             "i" => return Some(Request::Idle),
             "s" => return Some(Request::Stop),
+            "b" => return Some(Request::AddBitmap),
+            "n" => return Some(Request::RemoveBitmap),
             _ => {}
         }
         let (at, length) = range(text.get(1..)?)?;
@@ -152,7 +159,7 @@ impl Request {
     pub fn sectors(&self) -> std::ops::Range<u64> {
         match *self {
             Request::Write { at, length, .. } | Request::Zeroes { at, length } => at..at + length,
-            Request::Flush | Request::Idle | Request::Stop => 0..0,
+            Request::Flush | Request::Idle | Request::Stop | Request::AddBitmap | Request::RemoveBitmap => 0..0,
         }
     }
 }
@@ -166,6 +173,8 @@ impl fmt::Display for Request {
             Request::Flush => out.write_str("f"),
             Request::Idle => out.write_str("i"),
             Request::Stop => out.write_str("s"),
+            Request::AddBitmap => out.write_str("b"),
+            Request::RemoveBitmap => out.write_str("n"),
         }
     }
 }

@@ -2,6 +2,8 @@
 //! Owns: what is written to the bitmap, and when. Not here: which bitmaps are believed (`engine`'s tests), a bit before
 //! its data on every path, which the guard of every run checks.
 
+mod changes;
+
 use super::*;
 use uraid_engine::PassKind;
 use uraid_format::Features;

@@ -16,7 +16,7 @@ const SEEDS: u64 = 60;
 const ROUNDS: u64 = 4;
 
 /// An array with a bitmap. The last disk is blank and not a member. A chunk of the bitmap is one sector.
-fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
+pub(super) fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
     let chunk = if level == 1 { 0 } else { 8 };
     let shape = Shape { level, layout, chunk, slots, size: SIZE, member_sizes: Vec::new() };
     let mut rng = Rng::new(11);
@@ -27,7 +27,7 @@ fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
     let setup = Setup { spares: 1, shards, data_offsets, data_sizes, pass_window: Sectors(3), ..plain };
     let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false }));
     let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
-    // The guard knows what lies where on members that keep their slot, and what their superblocks are to say.
+    // No guard: it expects that members keep their slot, and knows what their superblocks must say.
     rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
     rig.judge.is_over_budget.set(true);
     wipe(&rig, slots);
@@ -44,7 +44,7 @@ fn superblock_of(rig: &Rig, disk: u16) -> Superblock {
     Superblock::parse(bytes, Sector(8), rig.disk(disk).geometry().size).expect("a superblock")
 }
 
-fn former_member(rig: &Rig, disk: u16) -> FormerMember {
+pub(super) fn former_member(rig: &Rig, disk: u16) -> FormerMember {
     let superblock = superblock_of(rig, disk);
     let bitmap = bitmap_of(rig.disk(disk).medium().current(), &superblock);
     FormerMember { superblock, device_size: rig.disk(disk).geometry().size, bitmap }
@@ -68,7 +68,7 @@ fn returning(rig: &Rig, live: &Live, disk: u16) -> impl Future<Output = Result<u
     }
 }
 
-fn return_now(rig: &Rig, live: &Live, disk: u16) -> Result<usize, ReAddError> {
+pub(super) fn return_now(rig: &Rig, live: &Live, disk: u16) -> Result<usize, ReAddError> {
     all(rig, live, vec![returning(rig, live, disk)]).remove(0)
 }
 
@@ -87,7 +87,7 @@ fn pause(rig: &Rig, live: &Live, time: Duration) {
 }
 
 /// Fails as many other members as the array can do without, and reads everything.
-fn content_without_others(rig: &Rig, live: &Live, slot: u16) -> Vec<u8> {
+pub(super) fn content_without_others(rig: &Rig, live: &Live, slot: u16) -> Vec<u8> {
     for other in (0..rig.setup.shape.slots).filter(|other| *other != slot) {
         let status = live.arrays[0].status();
         let left = status.usable.without(Slot(other));

@@ -75,7 +75,7 @@ pub(crate) struct CreateArgs {
     pub data_offset: Option<Sectors>,
     /// The write-intent bitmap: `internal`, or `none`; after a crash only what it names is resynced [default: internal if
     /// more than 100 GiB of each member are used, else none]
-    #[arg(short = 'b', long, value_name = "WHERE", value_parser = bitmap)]
+    #[arg(short = 'b', long, value_name = "WHERE", value_parser = bitmap_place)]
     pub bitmap: Option<BitmapPlace>,
     /// What a bit of the bitmap stands for: a power of two; a bare number is in KiB [default: as mdadm chooses]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "bitmap")]
@@ -132,7 +132,7 @@ pub(crate) struct ZeroArgs {
     pub members: Vec<String>,
 }
 
-/// Where a new array has its bitmap.
+/// Where an array has its bitmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BitmapPlace {
     /// Nowhere.
@@ -141,7 +141,8 @@ pub(crate) enum BitmapPlace {
     Internal,
 }
 
-fn bitmap(text: &str) -> Result<BitmapPlace, String> {
+/// Reads where a bitmap is to be.
+pub(super) fn bitmap_place(text: &str) -> Result<BitmapPlace, String> {
     match text {
         "none" => Ok(BitmapPlace::None),
         "internal" => Ok(BitmapPlace::Internal),

@@ -25,7 +25,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
 const NO_SEARCH: &str = "does not look for members itself: `uraid serve` takes all members of an array";
 const NO_REPLACING: &str = "does not replace members that work yet: `uraid add` a spare, and `uraid fail` the member";
 const NO_BITMAP: &str =
-    "has no command for a bitmap alone: `uraid examine MEMBER` shows it, `uraid create --bitmap=internal` makes one";
+    "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal and no PPL yet: create --bitmap=internal keeps the resync after a crash short";
 const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
 const NO_FLAGS: &str = "treats all members alike yet: none is write-mostly or failfast";
@@ -89,7 +89,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--replace", "replace", "--with"], NO_REPLACING),
     (&["--add", "--re-add", "-r", "--remove"], "has a command for each: `uraid add`, `uraid re-add`, `uraid remove`"),
     (&["--add-spare", "add-spare"], "adds every member as a spare: `uraid add ARRAY DEVICE...`"),
-    (&["bitmap", "-X", "--examine-bitmap"], NO_BITMAP),
+    (&["-X", "--examine-bitmap"], NO_BITMAP),
     (&["--action"], NO_ACTION),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
     (&["-k", "--consistency-policy", "--write-journal", "--add-journal", "add-journal"], NO_POLICY),
@@ -118,9 +118,35 @@ const NOT_YET: &[(&[&str], &str)] = &[
 /// Options that one subcommand of uraid has, and others, where mdadm has them too, have not for this reason.
 const NOT_THERE: &[(&str, &str, &str)] = &[("serve", "--scan", NO_SEARCH)];
 
-/// mdadm's `[--misc] --action=check ARRAY` as uraid's `check ARRAY`. Any other line stays as it is. The error: why it is
-/// no action.
-pub(super) fn with_action(line: Vec<OsString>) -> Result<Vec<OsString>, String> {
+/// mdadm's `--grow --bitmap=internal ARRAY` as uraid's `bitmap ARRAY internal`, and `[--misc] --action=check ARRAY` as
+/// `check ARRAY`. Any other line stays as it is. The error: why it is no action.
+pub(super) fn with_subcommand(line: Vec<OsString>) -> Result<Vec<OsString>, String> {
+    match with_bitmap(&line) {
+        Some(line) => Ok(line),
+        None => with_action(line),
+    }
+}
+
+/// `None`: it is no `--grow` with a bitmap.
+fn with_bitmap(line: &[OsString]) -> Option<Vec<OsString>> {
+    line.get(1).filter(|word| *word == "-G" || *word == "--grow")?;
+    let mut words = line.iter().skip(2);
+    let (mut place, mut rest) = (None, Vec::new());
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("-b" | "--bitmap") => place = Some(words.next()?.clone()),
+            Some(text) => match text.strip_prefix("--bitmap=") {
+                Some(text) => place = Some(text.into()),
+                None => rest.push(word.clone()),
+            },
+            None => rest.push(word.clone()),
+        }
+    }
+    let own = line.iter().take(1).cloned().chain(["bitmap".into()]);
+    Some(own.chain(rest).chain([place?]).collect())
+}
+
+fn with_action(line: Vec<OsString>) -> Result<Vec<OsString>, String> {
     let word = |at: usize| line.get(at).and_then(|word| word.to_str());
     let at = if word(1) == Some("--misc") { 2 } else { 1 };
     let (action, rest) = match word(at) {

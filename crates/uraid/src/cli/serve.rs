@@ -89,7 +89,7 @@ pub(crate) struct ServeArgs {
     /// Start although data may be lost: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd of the first; root: /run/uraid]
+    /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd, NAME of the first array; root: in /run/uraid]
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<String>,
     /// The name that NBD clients ask for [default: the array's]
@@ -102,8 +102,8 @@ pub(crate) struct ServeArgs {
     /// pinned]
     #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
     pub cpus: Option<Processors>,
-    /// How long an idle thread busy-polls for messages of other threads before it sleeps. Small writes of raid5 and raid6
-    /// take less time, and the processor is busier; it polls only as long as that finds messages. 0us: never
+    /// How long an idle thread busy-polls for messages of other threads before it sleeps. Polling makes small writes of
+    /// raid5 and raid6 faster and the processor busier. A thread polls only as long as it finds messages. 0us: never
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,
     /// How members are read and written: by io_uring, or by helper threads, for sandboxes that forbid io_uring

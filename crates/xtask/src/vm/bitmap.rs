@@ -22,9 +22,9 @@ const LITTLE_BYTES: u64 = 4 << 20;
 /// Who leaves the array in need of its bitmap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// The kernel loses its power; then uraid is killed.
+    /// The kernel loses its power; then uraid is killed. uraid adds the bitmap while it serves.
     Cut,
-    /// uraid writes without a member, and the kernel re-adds it.
+    /// uraid adds the bitmap while it serves and writes without a member, and the kernel re-adds it.
     Ours,
     /// The kernel writes without a member, and uraid re-adds it.
     Theirs,
@@ -93,8 +93,12 @@ impl Case {
         let resynced = served.bytes_moved(uraid, &given[given.len() - 1])?;
         let read = recovery::read_served(&served, folder)?;
         let moved = match self.how {
-            How::Cut => resynced,
+            How::Cut => {
+                change_bitmap(uraid, &served)?;
+                resynced
+            }
             How::Ours => {
+                change_bitmap(uraid, &served)?;
                 served.fail(uraid, &images[1])?;
                 0
             }
@@ -115,6 +119,12 @@ impl Case {
         }
         Ok((read, wanted))
     }
+}
+
+/// Takes the bitmap away while the array serves, and adds another one.
+fn change_bitmap(uraid: &Path, served: &Served) -> Lab<()> {
+    served.bitmap(uraid, &["none"])?;
+    served.bitmap(uraid, &["internal", "--bitmap-chunk=64K"])
 }
 
 /// One array of each kind, on one kernel.

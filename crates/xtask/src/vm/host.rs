@@ -145,6 +145,11 @@ impl Served {
         output_of(Command::new(uraid).args([verb, "--control"]).arg(&self.control).arg(member)).map(|_| ())
     }
 
+    /// `uraid bitmap` with these words; returns when the superblocks say so.
+    pub(crate) fn bitmap(&self, uraid: &Path, words: &[&str]) -> Lab<()> {
+        output_of(Command::new(uraid).args(["bitmap", "--control"]).arg(&self.control).args(words)).map(|_| ())
+    }
+
     /// What uraid has read of a member and written to it, in bytes, since that joined.
     pub(crate) fn bytes_moved(&self, uraid: &Path, member: &Path) -> Lab<u64> {
         let text = output_of(Command::new(uraid).args(["detail", "--json", "--control"]).arg(&self.control))?;

@@ -1,0 +1,52 @@
+//! Gives a running array a write-intent bitmap, or takes it away, by command.
+//! Owns: what is answered and said. Not here: the steps (`engine`), how calls arrive (`control`).
+
+use super::Overseer;
+use crate::progress::pass_word;
+use crate::rpc::{BitmapCall, RpcError};
+use crate::with_causes;
+use serde_json::{Value, json};
+use uraid_block::Sectors;
+use uraid_engine::ChangeBitmapError;
+
+impl Overseer {
+    pub(super) async fn change_bitmap(&self, call: BitmapCall) -> Result<Value, RpcError> {
+        let outcome = match call {
+            BitmapCall::Add { chunk_sectors } => match self.array.choose_bitmap(chunk_sectors.map(Sectors)) {
+                Ok(bitmap) => self.array.add_bitmap(bitmap).await,
+                Err(error) => Err(error),
+            },
+            BitmapCall::Remove => self.array.remove_bitmap().await,
+        };
+        self.say_changes();
+        outcome.map_err(|error| RpcError::refused(self.bitmap_text(&error)))?;
+        let chunk = self.status().bitmap.map(|bitmap| bitmap.chunk.0);
+        Ok(json!({ "array": self.name(), "chunk_sectors": chunk }))
+    }
+
+    fn bitmap_text(&self, error: &ChangeBitmapError) -> String {
+        let name = self.name();
+        match error {
+            ChangeBitmapError::Busy(kind) => {
+                format!("{name}: a {} runs, or is due: `uraid wait {name}` waits for its end", pass_word(*kind))
+            }
+            ChangeBitmapError::HasBitmap => {
+                format!("{name}: {error}; `uraid bitmap {name} none` takes it away, as for another chunk")
+            }
+            ChangeBitmapError::MemberRoom { member, .. } | ChangeBitmapError::Member { member, .. } => {
+                format!("{name}: {}: {}", self.member_name(*member), with_causes(error))
+            }
+            ChangeBitmapError::Frozen(_) => match self.frozen_over() {
+                Some(reason) => format!("{name}: {error} ({reason})"),
+                None => format!("{name}: {}", with_causes(error)),
+            },
+            ChangeBitmapError::NoRedundancy { .. }
+            | ChangeBitmapError::NoBitmap
+            | ChangeBitmapError::Place(_)
+            | ChangeBitmapError::MemberReturns
+            | ChangeBitmapError::Suspect
+            | ChangeBitmapError::ReadOnly
+            | ChangeBitmapError::NotOpen => format!("{name}: {}", with_causes(error)),
+        }
+    }
+}
