@@ -48,7 +48,7 @@ wait_for() {
 }
 
 is_paused() { [ "$(cat $sys/sync_completed | cut -d ' ' -f 1)" = $pause ]; }
-# DropLog to, because the timer that would do it can be lost on a busy host.
+# Marks the array clean, because the timer that would do it can be lost on a busy host.
 is_clean() {
     echo clean >$sys/array_state 2>/dev/null
     [ "$(cat $sys/array_state)" = clean ]

@@ -20,7 +20,7 @@ use uraid_block::local::Notify;
 use uraid_block::{Arena, Device, Fua, IoError, ReadPieces, Tick, WritePieces};
 use uraid_host::{ArenaBlocks, Local};
 
-/// Without latencies a client reads the clock once per this many requests.
+/// If latencies are not measured, a client reads the clock once in this many requests.
 const REQUESTS_PER_LOOK: u32 = 16;
 /// Latencies have three digits, and are at most an hour.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
@@ -38,7 +38,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// All of them, in the order of tables.
+    /// All of them, in the order of the rows of a table.
     pub(crate) const ALL: [Side; 3] = [Side::Array, Side::Replay, Side::Ideal];
 
     pub(crate) fn name(self) -> &'static str {

@@ -80,7 +80,7 @@ pub(crate) struct Counted {
     pub rows_modified: u64,
     /// Row parts written after reading the rest of their row.
     pub rows_reconstructed: u64,
-    /// Writes that the row's holder wrote together with its own.
+    /// Writes that waited for a row, and were written by the task that held it together with its own write.
     pub writes_absorbed: u64,
 }
 

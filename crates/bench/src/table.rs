@@ -33,7 +33,7 @@ impl Latency {
     }
 }
 
-/// One figure beside one raw figure: an object of the JSON.
+/// A figure of the array and the raw figure that it is compared with: one object of the JSON.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     /// Which scenario, or `own` for a work of the command line.

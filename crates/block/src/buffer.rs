@@ -17,10 +17,11 @@
 //!   pieces of a block = local + remote      local:  made minus dropped by the owner, in a cell
 //!                                           remote: made minus dropped by all others, in an atomic; may be negative
 //! ```
-//! - The owner frees the block when the sum is zero; a plain load of `remote` is enough for that. Every piece was cut
-//!   from another one, so each change by other threads happened before the owner's last change and is in the loaded
-//!   value. A piece that another thread still holds is counted in what the owner sees: its creation is in the sum, its
-//!   drop is not. So if the sum is zero, there is no piece left and no race.
+//! - The owner frees the block when the sum is zero; a plain load of `remote` is enough for that, although it may miss
+//!   the latest changes of other threads. A piece is cut or cloned from a piece that is not dropped yet, so an owner
+//!   that sees the drop of a piece also sees what was cut from it. While a piece is left, that piece or one that it was
+//!   cut from is counted: its creation is in the sum, its drop is not. So if the sum is zero, there is no piece left
+//!   and no race.
 //! - A drop on another thread may be the last one while the owner does nothing. So the dropping thread puts the block
 //!   into the list `returned`, once. A bit in `remote` records that, and the owner must not free the block before it has
 //!   taken the list. The owner takes the list before it leases: one load while the list is empty.

@@ -159,7 +159,7 @@ impl<W: World> Pass<W> {
         }
     }
 
-    /// Whether no window is left to begin: nothing waits for the time of one then.
+    /// Whether no window is left to begin. Then the pass need not wait for its speed limit.
     fn is_at_end(&self, order: &PassOrder) -> bool {
         let Some(_inside) = self.shared.admit_pass() else { return true };
         let is_over = !self.has_member(order) || self.pace.is_ended(order.number);

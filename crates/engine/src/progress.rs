@@ -33,17 +33,19 @@ impl PassKind {
     }
 }
 
-/// What every shard is to go through.
+/// The order of a pass: what each shard does with the part of the array that it owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PassOrder {
-    /// Each order has a new number. A shard that meets the same one again goes on.
+    /// Each order has a new number. A shard that gets the same number again goes on where it had stopped.
     pub(crate) number: u64,
     pub(crate) kind: PassKind,
     /// The slots whose member does not hold everything yet. On mirrors, a recovery is of one slot.
     pub(crate) recovering: SlotSet,
-    /// How far the pass had come by the superblocks. A recovery begins there; in a resync, each shard knows more.
+    /// How far the pass had come, as the superblocks record it. A recovery begins there; in a resync, each shard knows
+    /// more.
     pub(crate) from: Sectors,
-    /// What these members hold below this is kept right: what they lack above is for a later recovery.
+    /// Below this, the pass also writes the members in `recovering`. In a resync, that keeps right what they hold
+    /// already; a later recovery gives them the rest.
     pub(crate) written_below: Sectors,
     /// A recovery of members that lack only what a bitmap names: [`Call::BitsToRecover`](crate::mail::Call) came before.
     pub(crate) by_bits: bool,

@@ -174,7 +174,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         &self.session().account
     }
 
-    /// Bytes of the clients' memory that the connection holds.
+    /// Bytes that the connection holds of the memory for clients' requests (`shares`).
     pub(crate) fn held(&self) -> usize {
         self.session.get().map_or(0, |session| session.account.held())
     }

@@ -20,9 +20,9 @@ const TRIM_MAX: Sectors = Sectors(32 << 11);
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
 /// The pause after a piece, as a multiple of the time that the piece took, while other clients read or write: 3 for
 /// short requests, 23 for long ones. So all pieces of a device on a shard together take 1/4 (short) or 1/24 (long) of
-/// the time. A client at depth 1 has the rest, no matter how many clients send trims and zeroes. A short request costs
-/// its sender 28 bytes instead of the 64 KiB of a write, but guests that turn writes of zeroes into short requests
-/// should not wait for seconds.
+/// the time. A client at depth 1 has the rest, no matter how many clients send trims and zeroes. The factor for short
+/// requests is small, although one costs its sender only 28 bytes, and a write 64 KiB: guests that turn writes of
+/// zeroes into short requests should not wait for seconds.
 const PAUSE_FACTORS: [u32; 2] = [3, 23];
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A piece that takes longer is taken to wait for a member that does not answer, and the next piece does not wait for

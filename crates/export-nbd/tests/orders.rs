@@ -1,4 +1,5 @@
-//! Every order of messages, up to a length: what each is answered with follows from those before, by a table of its own.
+//! Every order of messages, up to a length. A table, independent of the server, gives the answer to each message from
+//! the messages before it.
 //! Owns: the alphabet, the table, the enumeration. Not here: broken messages (`hostile`), what requests do (`session`).
 //! Invariant: the table is written from the protocol's text; it shares nothing with the server but the messages' bytes.
 //! `ORDERS=6 cargo test --release -p uraid-export-nbd --test suite orders::` goes to length 6.

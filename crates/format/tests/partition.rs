@@ -1,6 +1,6 @@
 //! Partition tables written by sfdisk are read, intact and damaged; hostile ones give a result.
-//! The images are `truncate -s 64M X.img; sfdisk -q X.img < partition/X.sfdisk` (`LC_ALL=C.UTF-8`), their bytes that are
-//! not zero in `partition/X.txt`.
+//! The images are made by `truncate -s 64M X.img; sfdisk -q X.img < partition/X.sfdisk` (`LC_ALL=C.UTF-8`).
+//! `partition/X.txt` has their bytes that are not zero.
 
 use uraid_block::{Sector, Sectors};
 use uraid_format::partition::{Damage, GptError, Kind, Partition, Table, TableError, read};
@@ -100,7 +100,7 @@ fn two_broken_copies_are_reported_with_both_reasons() {
     let Err(TableError::Gpt { first, backup }) = table(&disk) else { panic!("not refused") };
     assert!(matches!(first, GptError::EntriesChecksum { .. }), "{first}");
     assert!(matches!(backup, GptError::HeaderChecksum { .. }), "{backup}");
-    // Only the record that covers it is left.
+    // Only the protective MBR is left.
     let mut disk = gpt();
     disk[512..].fill(0);
     let gone = TableError::Gpt { first: GptError::Signature, backup: GptError::Signature };

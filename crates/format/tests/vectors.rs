@@ -1,4 +1,5 @@
-//! The numbers and bytes of mdadm, from an independent model of its rules and one superblock that mdadm accepts.
+//! `create` against mdadm: its numbers by an independent model of mdadm's rules, its bytes by one superblock that mdadm
+//! accepts.
 //! Owns: create.json and superblock_v12.json. Not here: real mdadm (tests/mdadm.rs).
 
 use serde_json::Value;

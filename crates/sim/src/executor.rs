@@ -27,7 +27,7 @@ pub enum Order {
     Lifo,
     /// A random one, but this shard's tasks only if nothing else is ready.
     Starve(u16),
-    /// A random one, but every fourth task, by number, only if nothing else is ready.
+    /// A random one, but a task whose number is a multiple of 4 only if nothing else is ready.
     StarveSome,
 }
 
@@ -46,7 +46,8 @@ pub enum Ended {
     Violation,
 }
 
-/// What a random choice is for. Each purpose has its own stream, so that a tape can be cut in one and keep the others.
+/// What a random choice is for. Each purpose has its own stream: a recorded run (`tape`) can be shortened in one stream
+/// without a change in the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Which task is next.

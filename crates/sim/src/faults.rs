@@ -7,8 +7,10 @@
 //! Spec: docs/reliability.md#failure-model.
 //!
 //! ```text
-//!   a member    errors, vanishing, becoming smaller, an old image, lost metadata, flushes that lie    uses a slot of the budget
-//!   a sector    unreadable                                       uses a block of its stripe, if the members leave one to spare
+//!   a member    errors, vanishing, becoming smaller, an old      uses a slot of the budget
+//!               image, lost metadata, flushes that lie
+//!   a sector    unreadable                                       uses a block of its stripe's budget, if faulty
+//!                                                                 members leave one
 //!   bytes       rot, writes that are lost or misdirected         md has no checksums: no guarantee for the stripe any
 //!                                                                 more; all guarantees stay for everything else
 //! ```

@@ -23,7 +23,7 @@ use uraid_sim::setup::Setup;
 
 /// Level, members, members that may be lost together.
 const LEVELS: [(i32, u16, &[u16]); 4] = [(1, 3, &[0, 2]), (10, 4, &[1, 2]), (5, 4, &[3]), (6, 5, &[0, 1])];
-/// Sectors of each member: in each data chunk of each row, more than the limit.
+/// Sectors of each member: on every level, more of them hold data than the limit of read errors.
 const SIZE: u64 = 24;
 const SHARDS: u16 = 2;
 

@@ -291,8 +291,8 @@ fn beside(out: &Path) -> PathBuf {
     name.into()
 }
 
-/// Identifies this copy. The copy of another array, of the same one after writes, or of members with other data must
-/// not be mixed with it.
+/// Identifies this copy. A copy with another identity is not resumed: it is of another array, or the array has been
+/// written since, or its members hold other data.
 fn identity(stack: &Stack) -> String {
     let Assembled { plan, members, .. } = stack.arrays.last().expect("a stack has an array");
     let size = plan.layout.array_size();
@@ -312,8 +312,8 @@ fn identity(stack: &Stack) -> String {
     format!("{text} over {}", over.join(", "))
 }
 
-/// What can make this array's bytes differ from those that other members of it would give at the same event count.
-/// Empty if all used members are current and none ran apart from the others.
+/// What can make the bytes of these members differ from those of other members of the same array at the same event
+/// count. Empty if all used members are current and none ran apart from the others.
 fn peculiarities(plan: &StartPlan) -> Vec<String> {
     let listed: SlotSet = plan.template.roles.iter().filter_map(|role| role.slot()).collect();
     // Each of two halves that ran apart lists the other one as failed.

@@ -178,7 +178,7 @@ impl Stack {
         }
     }
 
-    /// Why an array opens read-only, with the names of the members that it is for.
+    /// Why an array opens read-only. For bad blocks, with the names of the members that have them.
     pub(crate) fn read_only_text(&self, index: ArrayIndex) -> Option<String> {
         assembly::read_only_text(&self.array(index).plan, |member| self.member_name(index, member).to_owned())
     }

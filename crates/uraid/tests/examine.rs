@@ -1,8 +1,8 @@
 //! `uraid examine` beside mdadm: the texts of members that the real md driver and mdadm wrote, and of those that uraid
 //! makes. Owns: the comparison. Not here: what the fields mean (`engine`), the bytes (`format`).
-//! Invariant: a line of mdadm's is compared whole, and what is not compared is said. Normalised is: the member's path, our
-//! ` UTC`; where the text was made on another host, mdadm's remark that the name's host is that one, and what a 0.90
-//! superblock's device numbers are called there.
+//! Invariant: a line of mdadm's is compared whole; the test prints what it does not compare. The member's path is
+//! replaced, and our ` UTC` left out. Of texts from another host, two things that mdadm prints only there are left out
+//! too: ` (local to host ...)`, and device names after a 0.90 superblock's numbers.
 
 use crate::common::golden::{golden, golden_names, restored};
 use crate::common::{MIB, Scratch, Served, pattern};
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Members on which something else than the text of the superblock is to be seen.
+/// The headings of the sections that uraid adds to mdadm's text of the superblock.
 const EXTRAS: [&str; 4] = ["Bitmap:", "Bad-blocks:", "Partial parity log:", "Journal:"];
 
-/// What `uraid examine` says, without what is not mdadm's: the areas behind the superblock, and the time zone.
+/// The part of `uraid examine`'s text that mdadm prints too: without the areas after the superblock and the time zone.
 fn as_mdadm(stdout: &str) -> String {
     let mut is_extra = false;
     let mut own: Vec<&str> = Vec::new();
@@ -65,8 +65,8 @@ impl Folder {
         })
     }
 
-    /// For the largest members: 18 TB, or where no file system takes such a file, one that has more than 2^32 sectors
-    /// all the same, which is said.
+    /// For members of 18 TB. If no file system takes such a file: for smaller members, still of more than 2^32 sectors,
+    /// and with a message that says so.
     fn for_large() -> (u64, Folder) {
         const LARGE: u64 = 18_000_207_937_536;
         const STAND_INS: [u64; 2] = [15 << 40, 3 << 40];
@@ -96,8 +96,8 @@ impl Drop for Folder {
     }
 }
 
-/// mdadm's text as this host would print it, which the golden texts do not come from; without the names of devices
-/// behind a descriptor of 0.90.
+/// mdadm's text as it would print it on this host; the golden texts come from another one. Without the device names
+/// after a descriptor of 0.90.
 fn elsewhere(text: &str) -> String {
     let text = text.replace(" (local to host (none))", "");
     let names = ["   /dev/", "   MEMBER"];

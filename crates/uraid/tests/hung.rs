@@ -1,5 +1,6 @@
 //! A member whose server hangs: which requests wait for it, and for how long.
-//! Owns: a FUSE server under one member that stops and goes on, on every redundant level, both ways to the kernel.
+//! Owns: a FUSE server under one member that hangs and goes on, on every redundant level, with io_uring and with helper
+//! threads.
 //! Not here: a member that never answers at any moment (`uraid-sim`), what the ring owes (`host::ring::answers`).
 
 mod common;

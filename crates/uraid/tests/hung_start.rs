@@ -1,6 +1,6 @@
 //! A member whose server hangs while its array is made consistent, beside its first requests.
-//! Owns: a FUSE server under one member that stops in the middle of the first resync, on every redundant level, both ways
-//! to the kernel. Not here: the same in an array that is served (`hung`).
+//! Owns: a FUSE server that hangs under one member in the middle of the first resync, on every redundant level, with
+//! io_uring and with helper threads. Not here: the same in an array that is served (`hung`).
 
 mod common;
 
@@ -68,7 +68,7 @@ fn a_stop_waits_no_longer_than_the_timeout_for_a_member_that_hangs_in_the_resync
         let rig = rig("5", 3, 1, &["--ring", ring, "--member-timeout", "1s"]);
         rig.served.signal(Signal::TERM);
         rig.served.wait_for(" of its resync left; the next start continues it");
-        // The process cannot leave the kernel before its last request does.
+        // The kernel does not end the process before its last request has ended.
         rig.member.go_on();
         let Rig { served, member: _member, members, scratch } = rig;
         assert_eq!(served.end().code, Some(0), "{ring}");

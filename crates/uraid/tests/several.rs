@@ -1,6 +1,6 @@
 //! Members that fail together, are full, or give errors that pass: seen from the command line.
-//! Owns: FUSE servers under members that answer with errors, on redundant levels, both ways to the kernel. Not here: the
-//! same at every moment (`uraid-sim`), members that do not answer (`hung`).
+//! Owns: FUSE servers under members that answer with errors, on redundant levels, with io_uring and helper threads.
+//! Not here: the same at every moment (`uraid-sim`), members that do not answer (`hung`).
 
 use crate::common::stubborn::{Fails, StubbornFile};
 use crate::common::{MIB, Scratch, Served, pattern};

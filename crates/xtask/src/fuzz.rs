@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: libFuzzer over the fuzz targets, with coverage, on the stable compiler.
 //! Owns: the flags, the command line, one run after the other, the smallest corpora. Not here: the targets (package
 //! uraid-fuzz).
-//! Invariant: a normal build contains none of it: it has its own feature and target directory. An input whose file has a
-//! name of its own is never removed.
+//! Invariant: a normal build contains none of it: it has its own feature and target directory. An input whose file name
+//! is not a hash is never removed.
 
 use crate::project;
 use std::path::Path;
@@ -78,7 +78,7 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok().filter(|&number| number > 0)?.checked_mul(unit)
 }
 
-/// Names and longest inputs, from the list in the package's root.
+/// Each target's name and `bytes_max`, from the list in `fuzz/src/lib.rs`.
 fn targets(root: &Path) -> Vec<(String, usize)> {
     let text = std::fs::read_to_string(root.join("fuzz/src/lib.rs")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Target { name: \""));

@@ -1,6 +1,6 @@
 //! The handshake of NBD, as the server and as the client read it.
 //! Owns: every parser of it. Input: the peer's bytes.
-//! What a parser takes must write the same bytes again where the form is unique.
+//! What a parser accepts must encode to the same bytes, where only one encoding exists.
 
 use uraid_nbd::handshake::{
     ExportQuery, Info, ListEntry, OptionHeader, OptionReplyHeader, client_flags, greeting, parse_client_flags,

@@ -1,5 +1,5 @@
 //! A superblock of any version at any place of a device of any size.
-//! Owns: parse, write, parse. Not here: which of several counts (`find`).
+//! Owns: parse, write, parse. Not here: which of several superblocks is used (`find`).
 //! Input: place 1 (bit 7: keep the checksum as it is), device sectors 8 (0: a usual device), then the bytes.
 
 use crate::input::Input;
@@ -21,7 +21,8 @@ pub(crate) fn run(bytes: &[u8]) {
     check(&bytes, found_at, device_size);
 }
 
-/// An accepted superblock is written and read again unchanged; 0.90 in its own fields.
+/// An accepted superblock is the same after it is written and read again. One of version 0.90 is written and read as a
+/// `Superblock090`.
 pub(super) fn check(bytes: &[u8; SUPERBLOCK_BYTES], found_at: Sector, device_size: Sectors) {
     match Superblock::parse(bytes, found_at, device_size) {
         Ok(superblock) if superblock.version == Version::V0_90 => {}

@@ -1,8 +1,9 @@
 //! Pieces of an arena's blocks that are dropped on other threads than the arena's own.
-//! Owns: the models of `block::buffer`. Each block has a loom cell beside it that its owner accesses: loom reports two
-//! owners at once, and an owner that does not see the previous owner's accesses. The arena's own cells are loom's too.
-//! Covered: one block and three threads. Not covered: the arithmetic of pieces, more blocks or threads, an arena that is
-//! dropped first.
+//! Owns: the models of `block::buffer`. A loom cell stands beside each block, and the block's owner accesses it: loom
+//! fails the test if a block has two owners at once, or if an owner does not see the previous owner's accesses. The
+//! arena's own cells are loom's too.
+//! Covered: one block and three threads. Not covered: the arithmetic of pieces, more blocks or threads, an arena that
+//! is dropped before its pieces.
 
 use crate::buffer::{Arena, Lease, SMALL_BLOCK_BYTES};
 use loom::cell::UnsafeCell;
@@ -82,8 +83,8 @@ pub(crate) fn last_reader() {
     assert_eq!(arena.blocks_in_use(), 0);
 }
 
-/// A piece that was shared and read on another thread is dropped here: the drop finds that it is the last without the
-/// list.
+/// A piece that was shared and read on another thread is dropped here. This drop may find by itself, without the list
+/// `returned`, that it was the last one.
 pub(crate) fn back_and_forth() {
     let (arena, content) = (Arena::new(1, 0), Content::new());
     let (mine, other) = (take(&arena, &content).expect("it is free").freeze(), content.clone());

@@ -125,7 +125,7 @@ fn a_full_member_may_stay_only_if_it_missed_nothing_that_it_would_have_to_take()
     assert!(with_one > 0 && with_both > 0, "{with_one} and {with_both}");
 }
 
-/// A member that has room again need not be failed; a raid5 cannot do without two.
+/// Two members of a raid5 are full: failing both is refused. Once one of them has room, failing the other is enough.
 #[test]
 fn more_full_members_than_can_be_lost_are_not_failed() {
     let mut rig = rig(5, 3);

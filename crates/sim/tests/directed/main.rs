@@ -432,7 +432,7 @@ fn an_unreadable_sector_is_requested_once_and_computed_from_the_others() {
 }
 
 /// ```text
-///   raid5 of 3, row 0, offset 0:   member 0 unreadable    so D1 is written over the old P
+///   raid5 of 3, row 0, offset 0:   member 0 unreadable    so P is made of the old P and the old and new D1
 ///                      offset 1:   member 2 (P) unreadable    so P is made of D0 and the new D1
 /// ```
 /// No plan writes both sectors of D1 at once: they are written one after the other, each with FUA.
@@ -449,7 +449,7 @@ fn both_halves_of_a_durable_row_write_are_durable_when_it_is_answered() {
     rig.power_off();
 }
 
-/// If more members fail a flush than the array can lose, none is failed; it is still unknown what was lost.
+/// If more members fail a flush than the array can lose, none is failed. Writes may be lost: no later flush succeeds.
 #[test]
 fn an_array_that_lost_a_flush_on_too_many_members_fails_all_later_flushes() {
     for (level, slots) in [(1, 2), (5, 3), (6, 4), (10, 4)] {

@@ -145,7 +145,8 @@ fn the_canary_that_fails_members_one_by_one_is_found() {
 }
 
 /// Member 0 of a raid5 exceeds the limit of read errors while member 1 fails a write: the array needs member 0, whose
-/// writes succeed. That must not freeze the array; and if the full member 1 froze it, it must not fail member 0.
+/// writes succeed. That must not freeze the array. In the second case member 1 is full and freezes it: member 0 must
+/// not be failed then either.
 #[test]
 fn too_many_read_errors_do_not_fail_a_member_that_the_array_needs() {
     for (kind, failed) in [(ErrorKind::Media, vec![1]), (ErrorKind::NoSpace, vec![])] {

@@ -15,7 +15,7 @@ pub(crate) use shuttle::sync::{Mutex, MutexGuard, mpsc};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MachineSabotage {
     Not,
-    /// A knock at the door does not ring the bell: a sleeping shard stays asleep.
+    /// `Door::knock` does not wake a shard that sleeps.
     SilentBell,
     /// A condition variable wakes no thread.
     LostNotify,

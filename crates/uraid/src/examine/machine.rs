@@ -106,8 +106,8 @@ pub(super) fn export(found: &Examined) -> String {
     out
 }
 
-/// One `ARRAY` line per array, as `mdadm --examine --brief` writes them for its configuration file: the array of the
-/// last member first. With `is_verbose` the level, the number of slots and the members too.
+/// One `ARRAY` line per array, as `mdadm --examine --brief` writes it for its configuration file: the array whose first
+/// member comes last is first. With `is_verbose` the level, the number of slots and the members too.
 pub(super) fn brief(members: &[&Examined], is_verbose: bool) -> String {
     let mut arrays: Vec<Vec<&Examined>> = Vec::new();
     for &member in members {

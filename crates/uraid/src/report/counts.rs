@@ -19,7 +19,7 @@ pub(crate) struct Counts {
     pub rows_reconstructed: u64,
     /// Row parts read by computing what a lost member held.
     pub rows_recovered: u64,
-    /// Writes that the row's holder wrote together with its own.
+    /// Writes that waited for a row, and were written by the task that held it together with its own write.
     pub writes_absorbed: u64,
     /// Reads that failed on one member and were served by others.
     pub reads_retried: u64,

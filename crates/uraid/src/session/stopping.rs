@@ -160,7 +160,7 @@ impl Session {
 
     /// Releases the members of an array early: the kernel does not end a process while one of its members does not
     /// answer, and the other members need not stay claimed for that time. This happens only after a clean stop of an
-    /// array with redundancy: there, a member with requests in flight has been failed.
+    /// array with redundancy: members that still had requests in flight have been failed, and keep their locks.
     fn let_members_go(&self, index: ArrayIndex) {
         let states = self.station.arrays[index.0].status().members;
         for (seat, state) in self.setup().stack.array(index).roster.seats().zip(states) {

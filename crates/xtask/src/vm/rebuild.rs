@@ -3,14 +3,14 @@
 //! (`recovery`), whole arrays (`matrix`).
 //! Invariant: a check that did not run has failed.
 //!
-//! The kernel makes an array and fills it, and begins to rebuild a member: of a new raid4 or raid5 the last one, else a
+//! The kernel makes an array and fills it, and begins to rebuild a member: the last one of a new raid4 or raid5, a
 //! spare after a failure, a disk that was added, or a replacement. It is stopped, or loses its power, half way.
 //! `uraid serve --read-only` reads the same bytes and changes nothing. Then uraid, see [`Ours`]:
 //!
 //! - recovers the member to the end while a client writes: the kernel must find all members active;
 //! - recovers a part, and is stopped: the kernel must go on from there;
-//! - fails a member itself, and recovers the spare of the kernel: as the first;
-//! - keeps its hands off a replacement, without any option: the kernel must go on.
+//! - fails a member itself, and recovers the array's spare: the kernel must find all members active;
+//! - leaves a replacement as it is, even without `--read-only`: the kernel must go on.
 //!
 //! In the end the kernel `check`s, and reads the same bytes, also without slot 0.
 
@@ -30,8 +30,8 @@ const MEMBER_BYTES: u64 = 2 << 20;
 /// Large enough for uraid to be stopped in the middle.
 const LARGE_BYTES: u64 = 128 << 20;
 
-/// The furthest that the kernel may have come when it is first asked. It went on from the recorded sector, at its
-/// lowest speed.
+/// How far beyond the recorded sector the kernel's recovery may be when its position is first read. At its lowest speed
+/// it comes no further if it went on from the recorded sector.
 const LATE_SECTORS_MAX: u64 = 8192;
 
 /// How the rebuilding comes about.
@@ -115,7 +115,7 @@ impl Case {
         images.filter(|(at, _)| !(has_failed && *at == 1)).map(|(_, image)| image).collect()
     }
 
-    /// What is recovered must not be there already.
+    /// The new member's image is random, so that it does not hold already what is to be recovered.
     fn make_images(&self, folder: &Path) -> Lab<()> {
         let bytes = if self.way.2 == Ours::Stopped { LARGE_BYTES } else { MEMBER_BYTES };
         self.images(folder).iter().try_for_each(|image| host::empty_image(image, bytes))?;
@@ -142,7 +142,7 @@ impl Case {
     }
 }
 
-/// The short form: one array of each kind but the slow one, on one kernel. Tells its own tale line by line.
+/// The short form: one array of each kind but the slow one, on one kernel. Prints one line for each check.
 pub(crate) fn run_short() -> Lab<Tally> {
     let cases = [
         (("5", "", 3), (How::Create, End::Stop, Ours::Recovered)),

@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Of arrays larger than two of these, the first and the last one are compared; the guest's script does the same.
+/// Of an array larger than two such pieces, only the first and the last are compared. The guest's script does the same.
 const PIECE_BYTES: usize = 8 << 20;
 
 /// What a client writes during a recovery: the start of the array, and not whole chunks.
 const WRITE_BYTES: u64 = 512 * 999;
 
-/// A part of the member that the kernel has recovered, and that holds zeroes, in sectors.
+/// The first sector, counted from the data offset, of a part that the kernel has recovered. The part holds zeroes.
 const SPOILED_AT: u64 = 24576;
 const SPOILED: [u8; 4096] = [0xa5; 4096];
 
-/// Far enough from both ends of the recovery: here it counts as stopped in the middle.
+/// A recovery that stops at least this far from its start and from its end was stopped in the middle.
 const MARGIN_SECTORS: u64 = 8192;
 
 /// Delays are halved and doubled until uraid is stopped in the middle.
@@ -31,7 +31,7 @@ pub(super) struct Left {
     pub(super) read: String,
     /// The sha256 of what the kernel must read.
     pub(super) wanted: String,
-    /// How far the recovery has come by the new member's superblock, if it was stopped.
+    /// The recovery offset in the new member's superblock; 0 if the recovery was not stopped.
     pub(super) stopped_at: u64,
 }
 
