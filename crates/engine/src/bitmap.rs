@@ -73,6 +73,8 @@ pub(crate) struct Bitmap<W: World> {
     /// One round of pages at a time.
     turn: Rc<Semaphore>,
     state: RefCell<State>,
+    /// A bit is durable before its data. Else the superblocks do not list the bitmap yet, and bits are only noted.
+    is_in_force: Cell<bool>,
     /// Members that do not hold it when it begins.
     behind: Vec<usize>,
     clear_after: Duration,
@@ -105,6 +107,7 @@ impl<W: World> Bitmap<W> {
         judge: &Rc<Judge<W>>,
         flusher: &Rc<Flusher<W>>,
         plan: &BitmapPlan,
+        is_in_force: bool,
     ) -> Rc<Bitmap<W>> {
         let image = plan.image.clone();
         let has_slot = |member: &usize| steward.master().members()[*member].slot().is_some();
@@ -118,6 +121,7 @@ impl<W: World> Bitmap<W> {
             flusher: flusher.clone(),
             turn: Semaphore::new(1),
             state: RefCell::new(state),
+            is_in_force: Cell::new(is_in_force),
             behind: plan.behind.clone(),
             clear_after: steward.shared.config.clear_bits_after.unwrap_or(Duration::from_secs(seconds)),
             // No request has come yet.
@@ -159,6 +163,26 @@ impl<W: World> Bitmap<W> {
         }
         let _one = self.turn.acquire(1).await;
         failures(join_all(self.behind.iter().map(async |member| (*member, self.write_whole(*member).await))).await)
+    }
+
+    /// Makes every bit durable before its data from here on, and all bits that were noted until now. The error: a member
+    /// that could not take them; bits are only noted, as before.
+    pub(crate) async fn begin_to_set(&self) -> Result<(), FailedMember> {
+        let _one = self.turn.acquire(1).await;
+        // A write that asks from here on waits for the turn.
+        self.is_in_force.set(true);
+        // A frozen array lists no bitmap.
+        while self.steward.master().frozen_error().is_none()
+            && let Some(pages) = self.take_due()
+        {
+            let failed = self.write_to_holders(&pages).await;
+            if let Some(failed) = failed.first() {
+                self.is_in_force.set(false);
+                return Err(*failed);
+            }
+            self.note_durable(&pages);
+        }
+        Ok(())
     }
 
     /// Writes the whole bitmap to a member that is about to take a slot. From then on the member gets every bit. The
@@ -203,11 +227,11 @@ impl<W: World> Bitmap<W> {
     /// Makes these bits durable. This never waits for a drain, so a request that is counted in an epoch may wait for
     /// this.
     pub(crate) async fn need(&self, chunks: Range<u64>) -> Result<(), IoError> {
-        if !self.ask(chunks.clone()) {
+        if !self.ask(chunks.clone()) || !self.is_in_force.get() {
             return Ok(());
         }
         let _one = self.turn.acquire(1).await;
-        if self.has_ended.get() {
+        if self.has_ended.get() || !self.is_in_force.get() {
             return Ok(());
         }
         if self.state.borrow().durable.first_clear_in(chunks.clone()).is_none() {
@@ -239,7 +263,7 @@ impl<W: World> Bitmap<W> {
     /// members that failed. The caller judges them.
     pub(crate) async fn show_events(&self, events: u64, members: &[usize]) -> Vec<FailedMember> {
         let _one = self.turn.acquire(1).await;
-        if self.has_ended.get() {
+        if self.has_ended.get() || !self.is_in_force.get() {
             return Vec::new();
         }
         self.state.borrow_mut().image.change_header(|header| header.events = events);
@@ -264,28 +288,32 @@ impl<W: World> Bitmap<W> {
 
     /// Writes the pages that are due to all members that hold the bitmap. The caller has the turn.
     async fn write_due(&self) -> Result<(), IoError> {
-        loop {
-            let some: Vec<usize> = self.state.borrow().due.iter().copied().take(PAGES_AT_ONCE).collect();
-            if some.is_empty() {
-                return Ok(());
-            }
-            let pages: Vec<PageWrite> = some.iter().map(|page| self.snapshot(*page)).collect();
-            {
-                let state = &mut *self.state.borrow_mut();
-                for PageWrite { page, bytes } in &pages {
-                    state.due.remove(page);
-                    // A bit that is being cleared is not durable from here on.
-                    state.durable.restrict_page(*page, bytes);
-                }
-            }
-            let outcome = self.write_pages(&pages).await;
-            let state = &mut *self.state.borrow_mut();
-            if let Err(error) = outcome {
-                state.due.extend(&some);
+        while let Some(pages) = self.take_due() {
+            if let Err(error) = self.write_pages(&pages).await {
+                self.state.borrow_mut().due.extend(pages.iter().map(|write| write.page));
                 return Err(error);
             }
-            pages.iter().for_each(|write| state.durable.set_page(write.page, &write.bytes));
+            self.note_durable(&pages);
         }
+        Ok(())
+    }
+
+    /// Some pages that are due, as they are now.
+    fn take_due(&self) -> Option<Vec<PageWrite>> {
+        let some: Vec<usize> = self.state.borrow().due.iter().copied().take(PAGES_AT_ONCE).collect();
+        let pages: Vec<PageWrite> = some.iter().map(|page| self.snapshot(*page)).collect();
+        let state = &mut *self.state.borrow_mut();
+        for PageWrite { page, bytes } in &pages {
+            state.due.remove(page);
+            // A bit that is being cleared is not durable from here on.
+            state.durable.restrict_page(*page, bytes);
+        }
+        (!pages.is_empty()).then_some(pages)
+    }
+
+    fn note_durable(&self, pages: &[PageWrite]) {
+        let state = &mut *self.state.borrow_mut();
+        pages.iter().for_each(|write| state.durable.set_page(write.page, &write.bytes));
     }
 
     /// Writes pages to all members that hold the bitmap, at once. Members that fail are judged.
@@ -293,14 +321,17 @@ impl<W: World> Bitmap<W> {
         if let Some(error) = self.steward.master().frozen_error() {
             return Err(error);
         }
+        let failed = self.write_to_holders(pages).await;
+        self.settle(&failed).await
+    }
+
+    async fn write_to_holders(&self, pages: &[PageWrite]) -> Vec<FailedMember> {
         let holders = self.holders();
         assert!(!holders.is_empty(), "an array that is not frozen has members");
         let writes = holders.iter().flat_map(|member| pages.iter().map(|write| (*member, write)));
         let is_late = sabotage::is(Sabotage::BitAfterData);
         let writes = writes.filter(|_| !is_late);
-        let outcomes = join_all(writes.map(async |(member, write)| (member, self.write_page(member, write).await)));
-        let failed = failures(outcomes.await);
-        self.settle(&failed).await
+        failures(join_all(writes.map(async |(member, write)| (member, self.write_page(member, write).await))).await)
     }
 
     /// Judges members that could not take a part of the bitmap. The others have taken it.

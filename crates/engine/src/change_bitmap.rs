@@ -6,9 +6,11 @@
 //! ```text
 //!   step                                         a crash after it: the next start has
 //!   added
-//!     publish: every write asks for its bits     no bitmap; a dirty array is resynced as a whole
-//!     drain: no write is left that did not ask   the same
+//!     publish: every write notes its bits        no bitmap; a dirty array is resynced as a whole
+//!     drain: no write is left that did not       the same
 //!     the bitmap on every member, flush them     the same
+//!     from here on a bit is durable before its   the same
+//!     data; the pages of all bits until now
 //!     bitmap headers, superblocks list it        the bitmap; outside of its bits everything is durable
 //!   removed
 //!     no bit is cleared any more                 the bitmap
@@ -176,7 +178,7 @@ impl<W: World> BitmapChanger<W> {
             let _one = steward.transition.acquire(1).await;
             self.check_add()?;
             let change = BitmapChange::to_use(bitmap.offset, bitmap.image.header());
-            let bitmap = Bitmap::new(steward, &self.judge, &self.flusher, &self.plan(bitmap)?);
+            let bitmap = Bitmap::new(steward, &self.judge, &self.flusher, &self.plan(bitmap)?, false);
             // Before the view: a write that has it asks at once.
             self.current.set(Some(bitmap.clone()));
             (bitmap, steward.publish(Change::Bitmap(change)).await)
@@ -190,6 +192,8 @@ impl<W: World> BitmapChanger<W> {
                 mark::hit(Mark::BitmapAdded);
                 steward.shared.world.spawn(bitmap.clear_now_and_then());
             }
+            // The array froze while the superblocks were written. Some may list the bitmap, so it is kept up to date.
+            Err(_) if steward.master().lists_bitmap() => steward.shared.world.spawn(bitmap.clear_now_and_then()),
             Err(_) => self.take_back(&bitmap).await,
         }
         outcome
@@ -222,8 +226,17 @@ impl<W: World> BitmapChanger<W> {
         }
         let _one = steward.transition.acquire(1).await;
         self.check_open()?;
-        let version = steward.master().version();
-        self.recorder.record_up_to(version).await.map_err(|error| self.not_recorded(error))?;
+        if let Err((member, error)) = bitmap.begin_to_set().await {
+            return Err(ChangeBitmapError::Member { member, error });
+        }
+        loop {
+            let version = steward.master().version();
+            self.recorder.record_up_to(version).await.map_err(|error| self.not_recorded(error))?;
+            if steward.master().is_recorded() {
+                break;
+            }
+            // A spare failed in the round, which did not show that yet.
+        }
         let events = steward.master().events();
         bitmap.count_from(events);
         steward.apply(Change::Bitmap(BitmapChange::List));
@@ -233,16 +246,16 @@ impl<W: World> BitmapChanger<W> {
 
     /// The array has no bitmap, as before. If it has stopped, no write comes any more.
     async fn take_back(&self, bitmap: &Rc<Bitmap<W>>) {
-        let _one = self.steward.transition.acquire(1).await;
-        if self.steward.master().gate() == Gate::Stopped {
-            return;
-        }
-        mark::hit(Mark::BitmapTakenBack);
-        if self.steward.master().lists_bitmap() {
-            // The array has frozen. The next superblocks, if there are any, do not list it.
-            self.steward.apply(Change::Bitmap(BitmapChange::Unlist));
-        }
-        self.drop_bitmap(bitmap).await;
+        let epoch = {
+            let _one = self.steward.transition.acquire(1).await;
+            if self.steward.master().gate() == Gate::Stopped {
+                return;
+            }
+            mark::hit(Mark::BitmapTakenBack);
+            self.drop_bitmap(bitmap).await
+        };
+        // The next bitmap may have other chunks: requests that have asked for those of this one leave.
+        self.steward.drain(epoch).await;
     }
 
     /// Lets the superblocks say that there is no bitmap, and then no write asks. No bit is being cleared.
@@ -255,8 +268,12 @@ impl<W: World> BitmapChanger<W> {
                 steward.apply(Change::Bitmap(BitmapChange::Unlist));
             }
             let version = steward.master().version();
-            if !sabotage::is(Sabotage::DropListed) {
-                self.recorder.record_up_to(version).await.map_err(|error| self.not_recorded(error))?;
+            if !sabotage::is(Sabotage::DropListed)
+                && let Err(error) = self.recorder.record_up_to(version).await
+            {
+                // Some superblocks may still list it. If the array takes writes again, all of them do.
+                steward.apply(Change::Bitmap(BitmapChange::List));
+                return Err(self.not_recorded(error));
             }
             mark::hit(Mark::BitmapRemoved);
             self.drop_bitmap(bitmap).await

@@ -136,7 +136,7 @@ impl<W: World> Lifecycle<W> {
         let steward = Steward::new(shared, master);
         let judge = Judge::new(&steward);
         let flusher = Flusher::new(&steward);
-        let bitmap = bitmap.map(|plan| Bitmap::new(&steward, &judge, &flusher, plan));
+        let bitmap = bitmap.map(|plan| Bitmap::new(&steward, &judge, &flusher, plan, true));
         let bitmap = CurrentBitmap::new(bitmap);
         let recorder = Recorder::new(&steward, &judge, &bitmap);
         let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);

@@ -233,7 +233,7 @@ impl<W: World> Membership<W> {
         }
         let has_place = master.members().len() < MEMBERS_MAX;
         let number = master.free_number().filter(|_| has_place).ok_or(AddError::Full { maximum: ROLES_MAX })?;
-        Ok(Vacancy { template: master.template().clone(), number })
+        Ok(Vacancy { template: master.template_to_join(), number })
     }
 
     /// Reserves the next index for a device with this superblock, which is made from the last vacancy. The member takes
@@ -306,6 +306,10 @@ impl<W: World> Membership<W> {
         if master.was_apart(former) || !self.steward.shared.layout.can_serve(&others) {
             return Err(ReAddError::Apart);
         }
+        let expected = bitmap.events_cleared();
+        if found < expected && !sabotage::is(Sabotage::ReAddTooOld) {
+            return Err(ReAddError::TooOld { found, expected });
+        }
         // Should it have run apart all the same, its own bits name what was written then.
         let is_believed = |own: &BitmapImage| {
             let header = own.header();
@@ -317,10 +321,6 @@ impl<W: World> Membership<W> {
         }
         if !master.is_recorded() {
             return Err(ReAddError::Unrecorded);
-        }
-        let expected = bitmap.events_cleared();
-        if found < expected && !sabotage::is(Sabotage::ReAddTooOld) {
-            return Err(ReAddError::TooOld { found, expected });
         }
         let features = former.features;
         // An unfinished recovery by bits has cleared no bit: all that the member lacks is still named.

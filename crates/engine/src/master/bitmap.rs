@@ -23,7 +23,7 @@ pub(super) struct ArrayBitmap {
 
 /// The array gets a bitmap, or loses it: see `change_bitmap`.
 pub(crate) enum BitmapChange {
-    /// Every write asks for its bits. No superblock says so yet. `offset`: sectors from each superblock to the bitmap.
+    /// Every write notes its bits. No superblock says so yet. `offset`: sectors from each superblock to the bitmap.
     Use { offset: i32, length: Sectors, shape: BitsShape },
     /// The next superblocks say that the array has it.
     List,
@@ -74,7 +74,7 @@ impl Master {
                 assert!(self.bitmap.is_none(), "an array has one bitmap");
                 assert!(self.resync_from.is_none(), "what a resync must not skip is not in the new bitmap");
             }
-            BitmapChange::List => assert!(self.bitmap.is_some() && !is_listed && self.is_recorded),
+            BitmapChange::List => assert!(self.bitmap.is_some() && !is_listed, "writes note their bits"),
             BitmapChange::Unlist => assert!(is_listed, "superblocks list the bitmap"),
             BitmapChange::Drop => assert!(
                 !is_listed || sabotage::is(Sabotage::DropListed),
@@ -119,6 +119,13 @@ impl Master {
         }
     }
 
+    /// The fields that a joining member shares with the others.
+    pub(crate) fn template_to_join(&self) -> Superblock {
+        let mut template = self.template.clone();
+        self.show_bitmap(&mut template);
+        template
+    }
+
     /// Whether a spare could hold the bitmap, if there is one.
     pub(super) fn has_bitmap_room(&self, member: usize) -> bool {
         self.has_room_for_bitmap(&self.superblocks[member])
@@ -129,10 +136,10 @@ impl Master {
         self.bitmap.is_none_or(|bitmap| has_room(superblock, bitmap.offset, bitmap.length))
     }
 
-    /// The first member with a slot that has no room for a bitmap at this distance from its superblock.
+    /// The first member, in a slot or spare, that has no room for a bitmap at this distance from its superblock.
     pub(crate) fn without_room(&self, offset: i32, length: Sectors) -> Option<usize> {
-        let with_slot = (0..self.members.len()).filter(|member| self.members[*member].slot().is_some());
-        let mut without = with_slot.filter(|member| !has_room(&self.superblocks[*member], offset, length));
+        let trusted = (0..self.members.len()).filter(|member| self.members[*member].is_trusted());
+        let mut without = trusted.filter(|member| !has_room(&self.superblocks[*member], offset, length));
         without.next()
     }
 }

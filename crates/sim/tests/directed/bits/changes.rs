@@ -86,6 +86,81 @@ fn a_member_without_room_is_named() {
     rig.power_off();
 }
 
+/// The area of the bitmap on a member is bad: the array goes on without a bitmap, and with the member.
+#[test]
+fn a_member_that_cannot_take_a_new_bitmap_is_named_and_stays() {
+    for (level, slots) in [(1, 2), (5, 3)] {
+        let mut rig = rig_with_bits(level, slots, 0, 1);
+        let live = start_with(&mut rig, &[], &config());
+        assert_eq!(remove(&rig, &live), Ok(()));
+        let error = ErrorKind::Media;
+        rig.disk(1).add_fault(Fault { victim: Target::SuperWrites, after: 0, effect: Effect::Error(error) });
+        match add(&rig, &live, 1) {
+            Err(ChangeBitmapError::Member { member: 1, error: found }) => assert_eq!(found.kind, error),
+            other => panic!("raid{level}: {other:?}"),
+        }
+        assert_eq!(live.arrays[0].status().members[1], MemberState::Active(Slot(1)), "raid{level}");
+        assert!((0..slots).all(|disk| !is_listed(&rig, disk)), "raid{level}");
+        assert_eq!(live.arrays[0].status().bitmap, None, "raid{level}");
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 3, 1, 1)]), [Ok(())]);
+        assert_eq!(add(&rig, &live, 1), Ok(()), "raid{level}: the fault is over");
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 3, 1, 1)]), [Ok(())]);
+        assert!(!bits(&rig, 1).is_empty(), "raid{level}");
+        rig.power_off();
+    }
+}
+
+/// The array freezes while superblocks that list the bitmap are written, and takes writes again: some of them list it, so
+/// every write needs its bit.
+#[test]
+fn a_bitmap_that_a_superblock_lists_stays_although_the_array_froze() {
+    let mut rig = rig_with_bits(1, 3, 0, 1);
+    rig.judge.is_over_budget.set(true);
+    let live = start_with(&mut rig, &[], &Config { clean_after: Duration::from_secs(600), ..config() });
+    assert_eq!(remove(&rig, &live), Ok(()));
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 1)]), [Ok(())]);
+    let slow = Effect::Hang(Duration::from_secs(5));
+    // The bitmap and its header with new events come first.
+    rig.disk(0).add_fault(Fault { victim: Target::SuperWrites, after: 2, effect: slow });
+    let outcome = Rc::new(Cell::new(None));
+    let (array, told) = (live.arrays[0].clone(), outcome.clone());
+    let bitmap = bitmap_to_add(&rig.setup.shape, rig.setup.superblock(0).set_uuid, 1);
+    rig.executor.spawn(0, "add", async move { told.set(Some(array.add_bitmap(bitmap).await)) });
+    pause(&rig, &live, Duration::from_secs(1));
+    several::fill_up(&rig, 1, Target::Writes);
+    assert!(all(&rig, &live, vec![write(&rig, &live, 5, 1, 2)])[0].is_err());
+    assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace));
+    spares::fail(&rig, &live, 1);
+    run(&rig, &live, || outcome.get().is_some());
+    assert!(matches!(outcome.get(), Some(Err(ChangeBitmapError::Frozen(_)))), "{:?}", outcome.get());
+    assert_eq!(live.arrays[0].status().gate, Gate::Open);
+    assert!(is_listed(&rig, 0) && live.arrays[0].status().bitmap.is_some());
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 9, 1, 3)]), [Ok(())]);
+    assert!([0, 2].into_iter().all(|disk| bits(&rig, disk).contains(&9)));
+    rig.power_off();
+}
+
+/// It lists no bitmap of its own: that the new one does not reach back to it is the reason.
+#[test]
+fn a_member_of_an_array_that_never_had_a_bitmap_is_too_old_for_it() {
+    let shape = Shape { level: 1, layout: 0, chunk: 0, slots: 3, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(3);
+    let executor = Executor::new(rng.fork(), false);
+    let setup = Setup { data_offsets: vec![24; 3], data_sizes: vec![24; 3], ..Setup::plain(shape) };
+    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+    rig.judge.is_over_budget.set(true);
+    let live = start(&mut rig, &[]);
+    spares::fail(&rig, &live, 1);
+    assert_eq!(all(&rig, &live, vec![leaving(&live, 1)]), [Ok(())]);
+    assert_eq!(add(&rig, &live, 1), Ok(()));
+    let template = live.arrays[0].vacancy().expect("there is a number").template;
+    assert!(template.features.contains(Features::BITMAP_OFFSET), "a spare keeps room for it");
+    let outcome = return_now(&rig, &live, 1);
+    assert!(matches!(outcome, Err(ReAddError::TooOld { .. })), "{outcome:?}");
+    rig.power_off();
+}
+
 /// A member that left before the bitmap was added has missed writes that it does not name.
 #[test]
 fn a_member_that_left_before_the_bitmap_is_too_old_for_it() {
