@@ -46,6 +46,8 @@ pub(crate) struct Pass<W: World> {
     order: Cell<Option<PassOrder>>,
     /// The longest window.
     window: u64,
+    /// How many windows are under way at once.
+    windows: usize,
     /// Where the next window is looked for.
     next: Cell<u64>,
     /// What this shard owns below this is done.
@@ -62,10 +64,12 @@ pub(crate) struct Pass<W: World> {
 impl<W: World> Pass<W> {
     /// `rows`: of parity levels.
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Pass<W> {
+        let windows = windows_at_once(&shared);
         Pass {
             order: Cell::new(None),
             window: shared.config.pass_window.0.clamp(1, WINDOW),
-            resync: Resync::new(shared.clone(), rows),
+            windows,
+            resync: Resync::new(shared.clone(), rows, windows),
             next: Cell::new(0),
             below: Cell::new(shared.in_sync_below.get().0),
             shared,
@@ -86,7 +90,7 @@ impl<W: World> Pass<W> {
         }
         self.next.set(self.below.get());
         self.in_flight.borrow_mut().clear();
-        let outcomes = join_all((0..self.windows_at_once()).map(|_| self.pass_windows(&order))).await;
+        let outcomes = join_all((0..self.windows).map(|_| self.pass_windows(&order))).await;
         // A window fails if the array freezes. Then the tasks of the other windows end at the gate, too.
         let has_failed = outcomes.iter().any(Result::is_err);
         assert!(has_failed || self.in_flight.borrow().is_empty(), "every window was passed");
@@ -329,13 +333,13 @@ impl<W: World> Pass<W> {
             }
         }
     }
+}
 
-    /// The number of windows that the pass arena has room for.
-    fn windows_at_once(&self) -> usize {
-        let blocks = self.shared.world.arena(Pool::Pass).large_blocks();
-        let of_window = usize::from(self.shared.layout.slots()) + 2;
-        let room = blocks / of_window;
-        assert!(room > 0, "the pass arena holds one window");
-        room.min(WINDOWS_AT_ONCE)
-    }
+/// The number of windows that the pass arena has room for.
+fn windows_at_once<W: World>(shared: &Shared<W>) -> usize {
+    let blocks = shared.world.arena(Pool::Pass).large_blocks();
+    let of_window = usize::from(shared.layout.slots()) + 2;
+    let room = blocks / of_window;
+    assert!(room > 0, "the pass arena holds one window");
+    room.min(WINDOWS_AT_ONCE)
 }

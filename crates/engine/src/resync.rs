@@ -18,7 +18,7 @@ use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
-use uraid_block::local::join_all;
+use uraid_block::local::{Semaphore, join_all};
 use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
 
@@ -62,14 +62,24 @@ pub(crate) struct Resync<W: World> {
     shared: Rc<Shared<W>>,
     /// Of parity levels.
     rows: Option<Rc<RowIo<W>>>,
+    /// Windows of a recovery that are being read; the others are being written. Members that merge the requests of
+    /// windows side by side would else be read and written in turn, each while the others wait:
+    ///
+    /// ```text
+    ///   16 windows together    read |==|  |==|  |==|        8 at once    read |=|=|=|=|=|
+    ///                          write   |==|  |==|  |==|                  write  |=|=|=|=|=|
+    /// ```
+    reading: Rc<Semaphore>,
     /// Of the check or repair.
     pub(crate) findings: RefCell<Findings>,
 }
 
 impl<W: World> Resync<W> {
-    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Resync<W> {
+    /// `windows`: how many may be under way.
+    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>, windows: usize) -> Resync<W> {
         assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
-        Resync { shared, rows, findings: RefCell::default() }
+        let reading = Semaphore::new((windows / 2).max(1));
+        Resync { shared, rows, reading, findings: RefCell::default() }
     }
 
     /// Passes over one window, which the caller has locked. If something in it cannot be read, the window is repeated in
@@ -120,7 +130,10 @@ impl<W: World> Resync<W> {
         let copies = self.shared.layout.copies(sector);
         assert!(copies.contains(&(to, at)), "the member's own copy is recovered");
         for (slot, place) in copies.iter().copied().filter(|(slot, _)| readable.contains(*slot)) {
-            let found = self.read_window(std::iter::once((slot, place)), length).await?;
+            let found = {
+                let _reads = self.reading.acquire(1).await;
+                self.read_window(std::iter::once((slot, place)), length).await?
+            };
             let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
             let failure = self.shared.write_block(to, at, &bytes).await.err();
             self.settle_pass(failure.as_slice()).await?;
@@ -177,7 +190,11 @@ impl<W: World> Resync<W> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.view().readable();
         let present = (0..self.shared.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
-        let found = self.read_window(present.map(|slot| (slot, at)), length).await?;
+        let found = {
+            let is_recovery = order.kind == PassKind::Recovery;
+            let _reads = if is_recovery { Some(self.reading.acquire(1).await) } else { None };
+            self.read_window(present.map(|slot| (slot, at)), length).await?
+        };
         if length.0 > 1 && found.iter().any(|block| block.bytes.is_none()) {
             return Ok(None);
         }
