@@ -17,5 +17,5 @@ mod world;
 
 pub use build::{ArraySetup, Members, SPIN, build, install, options_for};
 pub use member::{ArrayMember, HostArray, HostWorld, InnerArray};
-pub use run::{OnShard, Setup, Stop, run, start_and_wait};
+pub use run::{OnShard, Setup, Stop, run, start_and_wait, wait};
 pub use world::{ArrayIndex, ArrayMail, ShardWorld};

@@ -1,5 +1,5 @@
 //! Runs a task that uses arrays: starts the arrays before it, and stops them after it.
-//! Owns: [`run`], [`OnShard`], [`start_and_wait`], the order of start, task, stop and end over all shards. Not here:
+//! Owns: [`run`], [`OnShard`], [`start_and_wait`], [`wait`], the order of start, task, stop and end over all shards. Not here:
 //! arrays that clients reach, whose shards send each other more than the engine's mail.
 //! Invariant: an array is stopped only when no shard uses it any more, and only after the arrays that are made of it.
 //! No shard ends before the last stop.
@@ -40,6 +40,11 @@ pub enum Stop {
 /// then with the progress of its resync. Shard 0 only.
 pub async fn start_and_wait(array: &HostArray, show: impl FnMut(Progress)) -> Result<(), StartError> {
     array.start().await?;
+    wait(array, show).await
+}
+
+/// Waits until the array has no pass left. Shard 0 only.
+pub async fn wait(array: &HostArray, show: impl FnMut(Progress)) -> Result<(), StartError> {
     match array.wait(show).await {
         Ok(_) => Ok(()),
         Err(PassError::Stopped) => Err(StartError::Stopping),

@@ -9,6 +9,8 @@
 //!   table, plot ◄── measure: rounds of  array │ replay │ ideal  by the loop of `drive` ◄──┘
 //! ```
 
+mod beside_pass;
+mod bitmap;
 mod cycles;
 mod discard;
 mod drive;
@@ -19,9 +21,9 @@ mod measure;
 pub mod nbd;
 mod on_shards;
 mod order;
+mod passes;
 pub mod plot;
 mod program;
-mod resync;
 pub mod scenario;
 mod screen;
 mod shards;

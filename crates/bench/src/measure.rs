@@ -196,16 +196,18 @@ struct Rounds {
 }
 
 /// A case whose lists are computed.
-struct Prepared<'a> {
+pub(crate) struct Prepared<'a> {
     case: &'a Case<'a>,
     screen: &'a dyn Screen,
     /// The lists of each shard's jobs.
     lists: Vec<Vec<Arc<Lists>>>,
-    options: Options,
+    /// How the machine is set up.
+    pub(crate) options: Options,
 }
 
 impl<'a> Prepared<'a> {
-    fn new(case: &'a Case<'a>, screen: &'a dyn Screen) -> Result<Prepared<'a>, MeasureError> {
+    /// Computes the lists of a case.
+    pub(crate) fn new(case: &'a Case<'a>, screen: &'a dyn Screen) -> Result<Prepared<'a>, MeasureError> {
         let lists = lists(case)?;
         let blocks = lists.iter().map(|jobs| drive::blocks_for(&case.work, jobs));
         let (small, large) = blocks.fold((0, 0), |(small, large), one| (one.small.max(small), one.large.max(large)));
@@ -215,6 +217,23 @@ impl<'a> Prepared<'a> {
         options.arenas[CLIENT_ARENA] = uraid_host::ArenaBlocks { small, large };
         options.merging = case.merging;
         Ok(Prepared { case, screen, lists, options })
+    }
+
+    /// What the loop needs on a shard.
+    pub(crate) fn place(&self, on: &OnShard) -> Rc<Place> {
+        let Prepared { case, lists, .. } = self;
+        let jobs = lists[usize::from(on.local.index().0)].iter().cloned();
+        Rc::new(Place {
+            local: on.local.clone(),
+            array: on.arrays[0].clone(),
+            members: members_on(&on.local, case.target),
+            work: case.work.clone(),
+            jobs: jobs.map(|lists| Rc::new(Job::new(lists))).collect(),
+            has_latencies: case.has_latencies,
+            takes_turns: case.drain_every.is_some(),
+            flight: case.drain_every.map(|_| Flight::default()),
+            arena: on.local.arena(CLIENT_ARENA).clone(),
+        })
     }
 
     fn run(&self, rounds: Rounds) -> Result<Outcome, MeasureError> {
@@ -347,19 +366,7 @@ async fn run_side(
 
 /// The task of one shard.
 async fn run_shard(prepared: &Prepared<'_>, on: &OnShard, rounds: Rounds) -> Result<Shared, MeasureError> {
-    let Prepared { case, lists, .. } = prepared;
-    let jobs = lists[usize::from(on.local.index().0)].iter().cloned();
-    let place = Rc::new(Place {
-        local: on.local.clone(),
-        array: on.arrays[0].clone(),
-        members: members_on(&on.local, case.target),
-        work: case.work.clone(),
-        jobs: jobs.map(|lists| Rc::new(Job::new(lists))).collect(),
-        has_latencies: case.has_latencies,
-        takes_turns: case.drain_every.is_some(),
-        flight: case.drain_every.map(|_| Flight::default()),
-        arena: on.local.arena(CLIENT_ARENA).clone(),
-    });
+    let place = prepared.place(on);
     let mut found =
         Shared { sections: Vec::new(), drains: Vec::new(), counted: Counted::default(), ring: on.local.ring_name() };
     all_rounds(prepared, on, &place, rounds, &mut found).await?;

@@ -1,6 +1,6 @@
 //! A target's array on the shards of a run, and its members beside it.
 //! Owns: [`on_shards`], [`members_on`]. Not here: the order of start, task and stop (`uraid_arrays::run`), what is done
-//! with the array (`measure`, `cycles`, `discard`, `order`, `resync`).
+//! with the array (`measure`, `cycles`, `passes`, ...).
 //! Invariant: the array writes no superblock by itself while its members are used without it.
 
 use crate::target::Target;

@@ -1,5 +1,5 @@
-//! The scenario `resync`: how fast a dirty array is resynced, compared with plain reads of a member.
-//! Owns: its arrays, the rounds. Not here: the pass (`engine::resync`).
+//! The scenarios `resync`, `recovery` and `check`: how fast a pass is, compared with plain reads of a member.
+//! Owns: their arrays, the rounds. Not here: the passes (`engine::passes`), clients beside them (`beside_pass`).
 //! Invariant: the pass and the plain reads read the same bytes of a member, in turn within each round.
 
 use crate::figures::{Interval, median};
@@ -16,16 +16,18 @@ use uraid_arrays::{ArrayMember, HostArray, OnShard, Stop};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sector, Sectors, Slot};
+use uraid_engine::{PassKind, Place};
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local};
 use uraid_layout::{Level, default_layout};
 
-/// Members as fast as disks, which a resync should keep busy, and members that are faster than a resync.
+/// Members as fast as disks, which a pass should keep busy, and members that are faster than a pass.
 const MEMBERS: [&str; 2] = ["null:256M,bandwidth=500M", "mem:64M"];
 /// The size of a plain read, and how many are in flight: enough for any device.
 const BLOCK: Sectors = Sectors(2048);
 const DEPTH: u64 = 4;
 
-pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
+/// Measures a pass of this kind, with the same arrays for each kind.
+pub(crate) fn run(scenario: &str, kind: PassKind, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     screen.print(&format!("== {scenario}\n\n"));
     for (level, raid_devices) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 5), (Level::Raid6, 8)] {
@@ -33,11 +35,17 @@ pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<
         let trial = Trial { level, raid_devices, layout: default_layout(level), chunk };
         for member in MEMBERS {
             let mut target = Target::in_memory(&trial, member, 0, screen)?;
-            target.plan.is_dirty = true;
-            let what = format!("resync; {}, {member}", target.describe());
+            match kind {
+                PassKind::Resync => target.plan.is_dirty = true,
+                PassKind::Recovery => {
+                    target.plan.members[1].place = Place::Recovering { slot: Slot(1), below: Sectors::ZERO };
+                }
+                PassKind::Check | PassKind::Repair => {}
+            }
+            let what = format!("{scenario}; {}, {member}", target.describe());
             let failed = |source| BenchError::Measure { what: what.clone(), source };
             let rounds: Vec<Round> =
-                (0..run.rounds).map(|_| round(&target)).collect::<Result<_, _>>().map_err(failed)?;
+                (0..run.rounds).map(|_| round(&target, kind)).collect::<Result<_, _>>().map_err(failed)?;
             let row = row(scenario, &what, &rounds);
             let ratio = table::ratio_text(row.ratio, row.ratio_low, row.ratio_high).unwrap_or_default();
             let (array, raw) = (row.array, row.raw.unwrap_or_default());
@@ -65,16 +73,25 @@ fn row(scenario: &str, what: &str, rounds: &[Round]) -> Row {
     .with_ratio(Some(Interval::of(&all(|round| round.pass / round.raw))))
 }
 
-/// Measures a start of the dirty array with its resync, and plain reads of the same bytes of its first member.
-fn round(target: &Target) -> Result<Round, MeasureError> {
+/// Measures the pass that the start of the array begins, or a check, and plain reads of the same bytes of its first
+/// member.
+fn round(target: &Target, kind: PassKind) -> Result<Round, MeasureError> {
     let mut options = uraid_arrays::options_for(target.plan.layout.slots());
     let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(LARGE_BLOCK_BYTES as u64)).expect("some MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let used = target.plan.layout.member_used(Slot(0));
     let started_at = OnceLock::new();
     let start = async |array: &Rc<HostArray>| {
+        let is_check = matches!(kind, PassKind::Check | PassKind::Repair);
+        if is_check {
+            on_shards::start(array).await?;
+        }
         started_at.set(Instant::now()).expect("there is one array");
-        on_shards::start(array).await
+        if !is_check {
+            return on_shards::start(array).await;
+        }
+        array.begin_check().expect("a whole array can be checked");
+        uraid_arrays::wait(array, |_| ()).await
     };
     let task = async |on: &OnShard| -> Result<Round, MeasureError> {
         let pass = speed(used, *started_at.get().expect("the array is started"));

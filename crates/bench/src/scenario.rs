@@ -8,9 +8,10 @@ use crate::screen::Screen;
 use crate::table::{self, Row};
 use crate::target::{Target, Trial};
 use crate::work::{Pattern, Work};
-use crate::{BenchError, Run, cycles, discard, order, resync, shards};
+use crate::{BenchError, Run, beside_pass, bitmap, cycles, discard, order, passes, shards};
 use std::time::Duration;
 use uraid_block::Sectors;
+use uraid_engine::PassKind;
 use uraid_layout::{Level, default_layout};
 
 /// Sectors of a KiB.
@@ -35,6 +36,14 @@ pub enum ScenarioName {
     Raid10Discard,
     /// Arrays that were not stopped cleanly are made consistent, beside the bare reads of a member.
     Resync,
+    /// A member of each array is recovered, beside the same.
+    Recovery,
+    /// Whole arrays are checked, beside the same.
+    Check,
+    /// 4 KiB random writes of a raid1 beside a resync of 200 MB/s, and writes into the window of a pass.
+    BesidePass,
+    /// 4 KiB random writes with a write-intent bitmap, beside the same array without one.
+    Bitmap,
     /// Sequential writes of whole stripes, beside the member writes and the parity alone.
     FullStripe,
     /// 4 KiB random writes of a raid5, beside two reads and two writes alone.
@@ -49,13 +58,17 @@ pub enum ScenarioName {
     RandomWrite,
 }
 
-const ALL: [ScenarioName; 12] = [
+const ALL: [ScenarioName; 16] = [
     ScenarioName::Raid6Read,
     ScenarioName::DrainCycles,
     ScenarioName::Raid0Order,
     ScenarioName::Raid10,
     ScenarioName::Raid10Discard,
     ScenarioName::Resync,
+    ScenarioName::Recovery,
+    ScenarioName::Check,
+    ScenarioName::BesidePass,
+    ScenarioName::Bitmap,
     ScenarioName::FullStripe,
     ScenarioName::SmallWrite,
     ScenarioName::Raid1Read,
@@ -74,6 +87,10 @@ impl ScenarioName {
             ScenarioName::Raid10 => "raid10",
             ScenarioName::Raid10Discard => "raid10-discard",
             ScenarioName::Resync => "resync",
+            ScenarioName::Recovery => "recovery",
+            ScenarioName::Check => "check",
+            ScenarioName::BesidePass => "beside-pass",
+            ScenarioName::Bitmap => "bitmap",
             ScenarioName::FullStripe => "full-stripe",
             ScenarioName::SmallWrite => "small-write",
             ScenarioName::Raid1Read => "raid1-read",
@@ -122,7 +139,11 @@ pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row
             return Ok(rows);
         }
         ScenarioName::Raid10Discard => return discard::run(name.name(), screen),
-        ScenarioName::Resync => return resync::run(name.name(), run, screen),
+        ScenarioName::Resync => return passes::run(name.name(), PassKind::Resync, run, screen),
+        ScenarioName::Recovery => return passes::run(name.name(), PassKind::Recovery, run, screen),
+        ScenarioName::Check => return passes::run(name.name(), PassKind::Check, run, screen),
+        ScenarioName::BesidePass => return beside_pass::run(name.name(), run, screen),
+        ScenarioName::Bitmap => return bitmap::run(name.name(), run, screen),
         ScenarioName::DrainCycles => return cycles::run(name.name(), run.cycles, screen),
         ScenarioName::Raid6Read => raid6_read(),
         ScenarioName::Raid0Order => raid0_order(),

@@ -33,6 +33,7 @@ use crate::view::{Gate, View};
 use crate::world::World;
 use crate::{MemberPlan, Place, StartPlan};
 use std::rc::Rc;
+use std::time::Duration;
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors,
     Slot, SlotSet, WritePieces,
@@ -121,6 +122,11 @@ impl<W: World> Array<W> {
     /// What this shard's request paths have counted.
     pub fn counters(&self) -> Counters {
         self.shared.counters()
+    }
+
+    /// The longest time that a write of this shard's copies has waited for another write, or a window of a pass.
+    pub fn longest_wait(&self) -> Duration {
+        self.shared.longest_wait()
     }
 
     /// This shard's counts of requests to each member, by index: those of the plan, then those that were installed.
@@ -329,7 +335,7 @@ impl<W: World> Array<W> {
                 Answer::Done
             }
             Call::Flush => Answer::Settled(self.lifecycle().flusher.flush_round().await),
-            Call::Lock(range) => Answer::Locked(self.shared.locks.lock(range).await),
+            Call::Lock(range) => Answer::Locked(self.shared.lock_for_write(range).await),
             Call::WriteRow(write) => Answer::Settled(self.rows().write_row_owned(write).await),
             Call::ReadRow(read) => Answer::Read(self.rows().read_row_owned(read).await),
         }

@@ -163,7 +163,7 @@ impl<W: World> Shared<W> {
         let sectors = range.start.0..range.end().0;
         for owner in lock_owners(range, self.world.shards()) {
             let id = if owner == self.world.shard() {
-                self.locks.lock(sectors.clone()).await
+                self.lock_for_write(sectors.clone()).await
             } else {
                 self.calls.call(owner, Call::Lock(sectors.clone())).await.locked()
             };

@@ -13,7 +13,7 @@ use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
 use crate::member_counts::CountedMember;
 use crate::places::Places;
-use crate::range_lock::RangeLock;
+use crate::range_lock::{LockId, RangeLock};
 use crate::recorded::{FailureOutcome, Recorded};
 use crate::sabotage;
 use crate::torn::Torn;
@@ -22,6 +22,7 @@ use crate::view::{Copies, Gate, View};
 use crate::world::World;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{
     Device, ErrorKind, Geometry, IoError, MemberSector, Range, Sector, Sectors, ShardIndex, Slot, SlotSet,
@@ -45,6 +46,8 @@ pub struct Counters {
     pub rows_recovered: u64,
     /// Writes that waited for a row, and were written by the task that held it together with its own write.
     pub writes_absorbed: u64,
+    /// Locks of copies that were not free at once: a write waited for another one, or for a window of a pass.
+    pub locks_waited: u64,
     /// Reads that failed on one member and were served by others.
     pub reads_retried: u64,
     /// Member reads that failed on the medium.
@@ -73,6 +76,7 @@ pub(crate) struct Shared<W: World> {
     /// member for rows. Raised by the resync (`pass`).
     pub(crate) in_sync_below: Cell<Sectors>,
     counters: Cell<Counters>,
+    longest_wait: Cell<Duration>,
 }
 
 /// The fields of [`Shared`] that the caller of [`Shared::new`] gives.
@@ -105,6 +109,7 @@ impl<W: World> Shared<W> {
             torn: Torn::default(),
             in_sync_below: Cell::new(in_sync_below),
             counters: Cell::default(),
+            longest_wait: Cell::default(),
             world,
             layout,
             geometry,
@@ -130,6 +135,23 @@ impl<W: World> Shared<W> {
     /// What this shard's request paths have counted.
     pub(crate) fn counters(&self) -> Counters {
         self.counters.get()
+    }
+
+    /// The longest time that a write has waited for a lock of copies.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        self.longest_wait.get()
+    }
+
+    /// Locks a range of copies that this shard owns, for a write. Counts it if the range is not free at once.
+    pub(crate) async fn lock_for_write(&self, sectors: std::ops::Range<u64>) -> LockId {
+        if let Some(id) = self.locks.try_lock(sectors.clone()) {
+            return id;
+        }
+        let began = self.world.now();
+        let id = self.locks.lock(sectors).await;
+        self.count(|counters| counters.locks_waited += 1);
+        self.longest_wait.set(self.longest_wait.get().max(self.world.now().since(began)));
+        id
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
