@@ -24,15 +24,16 @@ const DRAIN_EVERY: Duration = Duration::from_millis(10);
 pub enum ScenarioName {
     /// All of them, one after the other.
     All,
-    /// Reads of a healthy raid6, also while it is drained every 10 ms: a lock on this path halved them.
+    /// Reads of a healthy raid6, also while it is drained every 10 ms: in the report, a lock on this path halved them.
     Raid6Read,
     /// A million drains among clients on two shards, none of which may be lost.
     DrainCycles,
-    /// Sequential streams on a raid0 whose members take time for each request: cut and in the wrong order, they lost a third.
+    /// Sequential streams on a raid0 whose members take time for each request: in the report, requests that were cut
+    /// and came in the wrong order cost a third.
     Raid0Order,
     /// Reads and writes of a raid10.
     Raid10,
-    /// Discard of a whole array: it took minutes where it was cut into pieces of a chunk.
+    /// Discard of a whole array: in the report it took minutes, because it was cut into pieces of a chunk.
     Raid10Discard,
     /// Arrays that were not stopped cleanly are made consistent, beside the bare reads of a member.
     Resync,
@@ -48,9 +49,9 @@ pub enum ScenarioName {
     FullStripe,
     /// 4 KiB random writes of a raid5, beside two reads and two writes alone.
     SmallWrite,
-    /// Many sequential readers of a mirror: a lock on this path cost a third.
+    /// Many sequential readers of a mirror: in the report, a lock on this path cost a third.
     Raid1Read,
-    /// Writes of two stripes, aligned and not: the difference was a quarter.
+    /// Writes of two stripes, aligned and not: in the report, the difference was a quarter.
     Alignment,
     /// 4 KiB random reads of a raid10, and of a raid5 that has lost a member.
     RandomRead,

@@ -315,7 +315,7 @@ impl fmt::Display for ReadOnlyReason {
                 );
             }
             ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
-            ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which cannot be kept up to date yet",
+            ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which uraid cannot keep up to date yet",
             ReadOnlyReason::Events { found } => {
                 return write!(
                     out,

@@ -94,7 +94,7 @@ pub enum StaysFrozen {
     #[error("a flush failed, so writes may be lost; stop it and start it again")]
     LostFlush,
     /// A member failed after the array froze, and no superblock says so.
-    #[error("a member failed since; stop it and start it again")]
+    #[error("another member failed after the array froze; stop it and start it again")]
     FailedSince,
     /// A member does not answer.
     #[error("a member does not answer; try again when it does, or stop the array and start it again")]

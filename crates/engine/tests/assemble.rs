@@ -101,7 +101,8 @@ fn a_missing_member_that_nobody_recorded_needs_run() {
     assert_eq!(assemble(&members[1..], &FORCE).unwrap().missing, set(&[0]));
     assert_eq!(
         error.to_string(),
-        "found 3 members, the superblocks count 4, without one: slot 0; give the rest, or --run to start degraded"
+        "found 3 members, the superblocks count 4; slots without a member: 0; give the missing members, or --run to \
+         start degraded"
     );
 }
 
@@ -111,11 +112,14 @@ fn too_few_members_are_an_error_that_counts_them() {
     let error = assemble(&members[3..], &FORCE).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "found 2 of 5 members, raid6 needs at least 3; without one: slot 0, slot 1, slot 2; give the rest"
+        "found 2 of 5 members, raid6 needs at least 3; slots without a member: 0, 1, 2; give the missing members"
     );
     let members = array(Level::Raid0, 3, 0);
     let error = assemble(&members[1..], &RUN).unwrap_err();
-    assert_eq!(error.to_string(), "found 2 of 3 members, raid0 needs at least 3; without one: slot 0; give the rest");
+    assert_eq!(
+        error.to_string(),
+        "found 2 of 3 members, raid0 needs at least 3; slots without a member: 0; give the missing members"
+    );
     let members = array(Level::Raid10, 4, 0);
     assert!(assemble(&[members[0].clone(), members[2].clone()], &RUN).is_ok());
     let error = assemble(&members[..2], &RUN).unwrap_err().to_string();
@@ -146,7 +150,7 @@ fn a_dirty_and_degraded_parity_array_needs_force_unless_only_parity_is_missing()
     let reason = Refusal::Faulty { found: 10, recorded: 11 };
     let error = start(&members).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("slot 2; member 2: left out: faulty: has 10 events"), "{text}");
+    assert!(text.contains("slots without a member: 2; member 2: left out: faulty: has 10 events"), "{text}");
     // It is here: there is none to be given.
     assert!(text.ends_with("be wrong in places; --force to accept that"), "{text}");
     let refused = vec![Refused { candidate: 2, reason }];
@@ -320,7 +324,10 @@ fn force_takes_the_freshest_stale_members_and_no_more_than_needed() {
     assert!(text.contains("/dev/sd2: left out: stale: has 30 events, expected at least 39"), "{text}");
     assert!(text.ends_with("; --force takes stale members and loses what they missed"), "{text}");
     let text = assemble(&members[..3], &RUN).unwrap_err().to_string();
-    assert!(text.ends_with("; give the rest, or --force to take stale members and lose what they missed"), "{text}");
+    assert!(
+        text.ends_with("; give the missing members, or --force to take stale members and lose what they missed"),
+        "{text}"
+    );
     let plan = assemble(&members, &FORCE).unwrap();
     assert_eq!(slots(&plan), [(0, 0), (1, 1), (2, 2)]);
     assert_eq!(plan.forced.raised, [2]);

@@ -21,10 +21,10 @@ impl std::error::Error for NoMemory {}
 impl std::fmt::Display for NoMemory {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [memory, space] = self.wanted.map(|bytes| bytes.div_ceil(MIB));
-        write!(out, "with {memory} MiB of memory and {space} MiB of address space for threads ")?;
+        write!(out, "{memory} MiB of memory and {space} MiB more of address space are needed, and ")?;
         match self.limit {
-            Some(limit) => write!(out, "the limit of this process (ulimit -v) is passed, which is {} MiB", limit / MIB),
-            None => write!(out, "the system has too little: see /proc/sys/vm/overcommit_memory, and ulimit -d"),
+            Some(limit) => write!(out, "this process may have {} MiB in all (ulimit -v)", limit / MIB),
+            None => write!(out, "the system has less: see /proc/sys/vm/overcommit_memory and ulimit -d"),
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -
     Some(match reason {
         ReadOnlyReason::BadBlocks if !bad.is_empty() => {
             let verb = if bad.len() > 1 { "have" } else { "has" };
-            format!("{} {verb} bad blocks recorded, which cannot be kept up to date yet", bad.join(", "))
+            format!("{} {verb} bad blocks recorded, which uraid cannot keep up to date yet", bad.join(", "))
         }
         ReadOnlyReason::Requested
         | ReadOnlyReason::OldSuperblock
@@ -105,7 +105,10 @@ fn error_lines(error: &AssembleError, names: &[String]) -> Vec<String> {
             })
             .collect(),
         AssembleError::Duplicate { candidates, .. } => {
-            vec![format!("{} and {} claim one place", names[candidates[0]], names[candidates[1]])]
+            vec![format!(
+                "{} and {} are both for the same place in the array",
+                names[candidates[0]], names[candidates[1]]
+            )]
         }
         AssembleError::Mismatch { candidate, .. } => {
             vec![format!("{}: does not agree with the others", names[*candidate])]

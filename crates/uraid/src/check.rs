@@ -128,9 +128,9 @@ pub(crate) fn steer(args: &PassArgs, call: PassCall) -> Result<(), ClientError> 
     let text = match call {
         PassCall::Idle if answer.get("ended") == Some(&Value::Bool(true)) => "its check or repair is ended",
         PassCall::Idle => "no check or repair runs",
-        PassCall::Freeze => "its passes are frozen",
+        PassCall::Freeze => "resync, recovery, check and repair are paused",
         PassCall::Check | PassCall::Repair | PassCall::Unfreeze | PassCall::Speed { .. } | PassCall::Mismatches => {
-            "its passes go on"
+            "resync, recovery, check and repair are not paused"
         }
     };
     print(&format!("{name}: {text}\n"));

@@ -39,11 +39,11 @@ those of the kernel's md and of mdadm.
 
 An ARRAY is a name (as `uraid list` shows it), one or more of its members, or `--control SOCK`.
 A MEMBER is a file or a block device, or a part of one:
-  PATH@OFFSET[+LENGTH]  from a byte offset on, LENGTH bytes or up to the end; K, M, G, T are powers of 1024
+  PATH@OFFSET[+LENGTH]  from byte OFFSET on, LENGTH bytes or up to the end; K, M, G, T are powers of 1024
   PATH@pN               partition N of the GPT or MBR inside
-If a file exists under the whole name, it is that file. Parts that do not overlap may be members at
-the same time, of one array or of several. A part of a block device is locked against other uraid
-processes only: the system can still mount it.";
+A file whose own name looks like this, such as `disk@p2`, is taken as that file. Parts that do not
+overlap may be members at the same time, of one array or of several. A part of a block device is
+locked against other uraid processes only: the system can still mount it.";
 
 const OVERVIEW_AFTER: &str = "\
 EXAMPLES
@@ -58,25 +58,28 @@ EXAMPLES
 
 TESTING
   bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER
-      a MEMBER whose reads and writes of these sectors, counted from its start, fail as on a broken disk
+      a MEMBER whose reads and writes of these sectors fail as on a broken disk. SECTOR and COUNT are in
+      sectors of 512 bytes, counted from the start of MEMBER
   mem:SIZE, null:SIZE
-      memory, gone when the process ends; or no storage at all: reads give arbitrary bytes, writes are dropped
+      memory, gone when the process ends; or no storage at all: reads give arbitrary bytes, writes are dropped.
+      SIZE is in bytes, or has K, M, G or T, powers of 1024; so is that of bandwidth=SIZE
   mem:SIZE,request=TIME[,bandwidth=SIZE]
-      the same, or null:, with a cost: requests run one after the other as in a controller, and each takes
-      TIME (20us, 1ms) or, with bandwidth=SIZE, longer if needed for at most SIZE bytes a second
+      the same, or null:, with a simulated cost: the member works on one request at a time. A request takes
+      TIME (20us, 1ms), and with bandwidth=SIZE also the time that its bytes need at SIZE a second
   mem:SIZE,completion=deferred
-      the same, or null:, without a cost: each read and write stays in flight until its task runs again, after
-      the other tasks that are ready, without reading a clock
+      the same, or null:, but no read or write completes at once: others begin before, so that several
+      are in flight
 
 EXIT CODES
   0  done
   1  refused, or failed; the reason is on stderr
   2  the command line is wrong
-  `detail --test` and `wait` have mdadm's own, `check --wait` one more: see their --help.
+  `detail --test` has mdadm's codes, `wait` adds 4 to mdadm's, `check --wait` and `repair --wait` have 3 for
+  what disagrees: see their --help.
 
 FILES
   $XDG_RUNTIME_DIR/uraid/NAME.nbd   where a running array is served (root: /run/uraid; $URAID_RUNTIME_DIR wins)
-  $XDG_RUNTIME_DIR/uraid/NAME.ctl   where `detail`, `fail`, `check` and `stop` reach it: JSON-RPC 2.0, one object per line";
+  $XDG_RUNTIME_DIR/uraid/NAME.ctl   where the other commands reach it: JSON-RPC 2.0, one object per line";
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -112,7 +115,7 @@ pub(crate) enum Command {
     /// Add devices to a running array as spares
     #[command(long_about = membership::ADD, after_long_help = membership::ADD_AFTER)]
     Add(AddArgs),
-    /// Take devices back that were members of a running array
+    /// Take former members back into a running array, and copy only what they have missed
     #[command(long_about = membership::RE_ADD, after_long_help = membership::RE_ADD_AFTER)]
     ReAdd(ReAddArgs),
     /// Remove spares and failed members from a running array
@@ -124,31 +127,31 @@ pub(crate) enum Command {
     /// Compare all copies, or parity with data, of a running array, and list what disagrees
     #[command(long_about = passes::CHECK, after_long_help = passes::CHECK_AFTER)]
     Check(CheckArgs),
-    /// The same, and make it agree
+    /// Compare as `check` does, and make what disagrees agree
     #[command(long_about = passes::REPAIR, after_long_help = passes::REPAIR_AFTER)]
     Repair(CheckArgs),
-    /// End the check or repair of a running array, and let frozen passes go on
+    /// End the check or repair of a running array, and continue what `freeze` paused
     #[command(after_long_help = passes::IDLE_AFTER)]
     Idle(PassArgs),
-    /// Keep the resync, recovery, check or repair of a running array where it is
+    /// Pause the resync, recovery, check or repair of a running array
     #[command(after_long_help = passes::FREEZE_AFTER)]
     Freeze(PassArgs),
-    /// Let the passes of a running array go on
+    /// Continue what `freeze` paused
     #[command(after_long_help = passes::UNFREEZE_AFTER)]
     Unfreeze(PassArgs),
-    /// Show or set how fast the passes of a running array may be
+    /// Show or set the speed limits of resync, recovery, check and repair
     #[command(long_about = passes::SPEED, after_long_help = passes::SPEED_AFTER)]
     Speed(SpeedArgs),
     /// Stop a running array: answer what is in flight, flush, mark it clean
     #[command(after_long_help = manage::STOP_AFTER)]
     Stop(StopArgs),
-    /// Wait until no resync or recovery of these arrays runs any more
+    /// Wait until no resync, recovery, check or repair of these arrays runs
     #[command(long_about = manage::WAIT, after_long_help = manage::WAIT_AFTER)]
     Wait(WaitArgs),
     /// Show the arrays that run now
     #[command(after_long_help = show::LIST_AFTER)]
     List(ListArgs),
-    /// Show the arrays that run now in the picture of /proc/mdstat, with how far a resync or recovery is
+    /// Show the arrays that run now in the format of /proc/mdstat, with progress and speed
     #[command(long_about = show::MDSTAT, after_long_help = show::MDSTAT_AFTER)]
     Mdstat(MdstatArgs),
     /// Measure an array, and in the same run what its members give without it

@@ -97,7 +97,7 @@ pub(crate) enum ClientError {
         after: Duration,
     },
     /// The server was about to end when it was told to stop.
-    #[error("{} is gone before it answered: it was being stopped already", path.display())]
+    #[error("{} closed before it answered: the array was being stopped already", path.display())]
     Ending {
         /// The socket.
         path: PathBuf,

@@ -190,7 +190,10 @@ impl Callers {
             Method::Passes(call) => array.passes(*call).await,
             Method::Stop { all, force } => {
                 let Some(_place) = self.stops.try_acquire(1) else {
-                    let text = format!("{STOPS_MAX} callers wait for the end of a stop already");
+                    let text = format!(
+                        "the array is being stopped, and {STOPS_MAX} commands wait for that already: `uraid list` \
+                         shows when it is gone"
+                    );
                     self.reply(caller, &call, Err(RpcError::refused(text))).await?;
                     return Ok(Deadline::ForCaller);
                 };

@@ -61,7 +61,7 @@ pub(crate) enum CopyError {
     #[error(transparent)]
     Order(#[from] OrderError),
     /// The members are of several arrays.
-    #[error("{arrays}: they carry no superblocks of an array of arrays: copy each by itself, without --array")]
+    #[error("{arrays}: they carry no superblocks of an outer array: copy each by itself, without --array")]
     Several { arrays: String },
     /// The array did not start.
     #[error(transparent)]

@@ -40,7 +40,8 @@ pub(crate) fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
     if kind != ErrorKind::NoSpace {
         "check its members, stop it and serve it again"
     } else if is_redundant {
-        "`uraid fail` all full members, if it can do without them; or make room, stop it and serve it again"
+        "fail all full members with one `uraid fail`, if the array can do without them; or make room, stop the array \
+         and serve it again"
     } else {
         "make room, stop it and serve it again"
     }

@@ -51,8 +51,8 @@ fn notes(members: &[Member]) -> String {
     note(paths(&is_silent), ["", "does not answer"], ["", "do not answer"]);
     note(paths(&is_needed), ["", "has too many read errors"], ["", "have too many read errors"]);
     note(path_is("deleted"), ["the file of ", "is deleted"], ["the files of ", "are deleted"]);
-    note(path_is("replaced"), ["", "leads to another file"], ["the paths of ", "lead to other files"]);
-    note(path_is("missing"), ["", "leads to nothing"], ["the paths of ", "lead to nothing"]);
+    note(path_is("replaced"), ["the path of ", "leads to another file"], ["the paths of ", "lead to other files"]);
+    note(path_is("missing"), ["the path of ", "leads nowhere"], ["the paths of ", "lead nowhere"]);
     out
 }
 
@@ -77,13 +77,13 @@ mod tests {
             member("c", Some("deleted"), quiet),
         ];
         members[0].written = Some("link".to_owned());
-        let of_one = ", link does not answer, b has too many read errors, the file of c is deleted, b leads to another \
-                      file, link leads to nothing";
+        let of_one = ", link does not answer, b has too many read errors, the file of c is deleted, the path of b \
+                      leads to another file, the path of link leads nowhere";
         assert_eq!(notes(&members), of_one);
         let again = members.clone();
         members.extend(again);
         let of_two = ", 2 members do not answer, 2 members have too many read errors, the files of 2 members are \
-                      deleted, the paths of 2 members lead to other files, the paths of 2 members lead to nothing";
+                      deleted, the paths of 2 members lead to other files, the paths of 2 members lead nowhere";
         assert_eq!(notes(&members), of_two);
     }
 }

@@ -53,16 +53,15 @@ pub(crate) enum MemoryError {
     },
     /// The system does not have this much.
     #[error(
-        "cannot have {} MiB of memory for the buffers of {}; --memory-limit SIZE, from {} MiB on, or --shards N ask for less",
-        wanted.div_ceil(MIB), threads(*shards), least.div_ceil(MIB)
+        "cannot start {}: {why}; raise the limit, or start with --memory-limit SIZE (at least {}M){}",
+        threads(*shards), least.div_ceil(MIB), if *shards == 1 { "" } else { " or fewer --shards" }
     )]
     System {
-        /// Bytes of buffers.
-        wanted: u64,
         shards: u16,
         /// The least that --memory-limit takes.
         least: u64,
-        source: NoMemory,
+        /// What is needed, and what there is.
+        why: NoMemory,
     },
 }
 
@@ -158,11 +157,10 @@ pub(crate) fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Pla
     let plan = sized(shape, slots, &full, limit)?;
     let wanted = shape.buffers(&plan);
     let threads = u64::from(shards) + OTHER_THREADS;
-    ensure_memory(wanted + PROCESS_BYTES, threads * THREAD_ADDRESS_BYTES).map_err(|source| MemoryError::System {
-        wanted,
+    ensure_memory(wanted + PROCESS_BYTES, threads * THREAD_ADDRESS_BYTES).map_err(|why| MemoryError::System {
         shards,
         least: shape.total(&least(&full, slots)),
-        source,
+        why,
     })?;
     Ok(plan)
 }

@@ -164,8 +164,8 @@ pub(crate) fn bad_sectors(bytes: &[u8], superblock: &Superblock) -> Result<BadSe
 pub(crate) fn warn_of_rivals(member: &str, found: &Found) {
     for rival in found.rivals() {
         warn(&format!(
-            "{member}: carries superblocks of two arrays: version {} (sector {}) counts, because it was not made before \
-             version {} (sector {})",
+            "{member}: carries superblocks of two arrays: the one of version {} (sector {}) is used, because it is not \
+             older than the one of version {} (sector {})",
             found.superblock.version, found.superblock.super_offset.0, rival.version, rival.at.0
         ));
     }

@@ -23,6 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
+use uraid_block::sizes::counted;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
 use uraid_engine::{FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
@@ -397,10 +398,10 @@ impl Controlled for Overseer {
         let (_, clients) = self.session.counts(self.index).await;
         if !force && clients.writers > 0 && !self.session.is_stopping() {
             return Err(RpcError::refused(format!(
-                "{}: clients are connected that may write ({}), so a file system on it may be mounted; unmount it and \
-                 disconnect them, or stop --force",
+                "{}: {} connected, so a file system on it may be mounted; unmount it and disconnect all clients, or \
+                 stop --force",
                 self.name(),
-                clients.writers
+                counted(clients.writers, "client with write access is", "clients with write access are")
             )));
         }
         self.session.stop().await.map_err(|error| RpcError::refused(with_causes(&error)))

@@ -14,11 +14,11 @@ pub(crate) enum PassCall {
     Check,
     /// Begins a repair.
     Repair,
-    /// Ends a check or repair, and lets frozen passes go on.
+    /// Ends a check or repair, and continues paused passes.
     Idle,
-    /// Keeps every pass where it is.
+    /// Pauses every pass.
     Freeze,
-    /// Lets them go on.
+    /// Continues them.
     Unfreeze,
     /// Changes the limits that are given, in KiB a second of each member; 0: none.
     Speed {

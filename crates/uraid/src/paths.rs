@@ -159,7 +159,7 @@ fn news(before: PathState, now: PathState) -> Option<&'static str> {
              needs the path that this one has now",
         ),
         PathState::Missing => Some(
-            "its path leads to nothing now; the array goes on with the file that it has open, and its next start needs \
+            "its path leads nowhere now; the array goes on with the file that it has open, and its next start needs \
              the path that this one has now",
         ),
     }

@@ -154,7 +154,9 @@ impl PassLines {
         if !last.unreadable.is_zero() {
             let what = match last.kind {
                 PassKind::Resync => "the array stays marked dirty",
-                PassKind::Recovery => "the new member is written, and not read",
+                PassKind::Recovery => {
+                    "the new member gets all writes, but is not used for reads, so the array stays degraded"
+                }
                 PassKind::Check | PassKind::Repair => "no member could give them",
             };
             text = format!("{text}, {} unreadable: {what}", sizes::binary(last.unreadable));

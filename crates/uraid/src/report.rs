@@ -199,7 +199,7 @@ impl Member {
         match self.path_state.as_deref() {
             Some("deleted") => " (deleted: gone when the array stops)",
             Some("replaced") => " (its path leads to another file)",
-            Some("missing") => " (its path leads to nothing)",
+            Some("missing") => " (its path leads nowhere)",
             _ => "",
         }
     }

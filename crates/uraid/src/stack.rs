@@ -82,8 +82,8 @@ pub(crate) enum StackError {
         if members.is_empty() { String::new() } else { format!(": {}", members.join(", ")) },
         match requests {
             0 => String::new(),
-            1 => " (1 request of the first thread waits for them)".to_owned(),
-            _ => format!(" ({requests} requests of the first thread wait for them)"),
+            1 => " (at least 1 request waits for them)".to_owned(),
+            _ => format!(" (at least {requests} requests wait for them)"),
         },
         if *is_redundant {
             "the array stays marked dirty, and its next start makes it consistent"
@@ -297,7 +297,7 @@ mod tests {
             let members = vec!["m1".to_owned()];
             StackError::NotAnswering { array, members, requests: 2, after, is_redundant }.to_string()
         };
-        assert!(text(true).starts_with("home: members have not answered after 45s: m1 (2 requests "));
+        assert!(text(true).starts_with("home: members have not answered after 45s: m1 (at least 2 requests "));
         assert!(text(true).ends_with("the array stays marked dirty, and its next start makes it consistent"));
         assert!(text(false).ends_with("what was written since the last flush may be lost"));
     }

@@ -37,8 +37,13 @@ enum WaitError {
     )]
     Frozen { array: String, pass: &'static str, percent: String, reason: String },
     /// It was stopped, or its process ended.
-    #[error("{array}: it was stopped at {percent} of its {pass}; the next start goes on with it")]
+    #[error("{array}: it was stopped at {percent} of its {pass}; the next start {} it", at_next_start(pass))]
     Stopped { array: String, pass: &'static str, percent: String },
+}
+
+/// What the next start does with a pass that a stop has ended.
+fn at_next_start(pass: &str) -> &'static str {
+    if matches!(pass, "check" | "repair") { "does not continue" } else { "continues" }
 }
 
 /// What is known of the pass that is waited for.
@@ -78,7 +83,7 @@ pub(crate) fn run(args: &WaitArgs) -> ExitCode {
 fn look(mut client: Client) -> Result<Option<Waited>, WaitError> {
     let report = client.status()?;
     let Some(pass) = report.pass() else {
-        warn(&format!("{}: nothing to wait for: no pass runs", report.name));
+        warn(&format!("{}: nothing to wait for: no resync, recovery, check or repair runs", report.name));
         return Ok(None);
     };
     let waited = Waited {

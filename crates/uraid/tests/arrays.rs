@@ -357,7 +357,7 @@ fn arrays_that_are_not_one_and_a_copy_to_a_member_of_one_are_refused() {
     let (left, right) = two_raid6(&scratch);
     let out = scratch.path("out");
     copy(&scratch, &[], &out, &[&left, &right])
-        .expect_refused(&["left, right: they carry no superblocks of an array of arrays", "without --array"]);
+        .expect_refused(&["left, right: they carry no superblocks of an outer array", "without --array"]);
     // An array without a superblock on it is itself copied.
     copy(&scratch, &[], &out, &[&left]).expect_done();
     filled_over(&scratch, "-l 0 -n 2 -c 64K", &left, &right);

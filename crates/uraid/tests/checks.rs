@@ -112,7 +112,7 @@ fn two_copies_that_differ_are_found_and_the_first_counts() {
 }
 
 #[test]
-fn a_check_can_be_slowed_frozen_and_ended_and_a_second_one_is_refused() {
+fn a_check_can_be_slowed_paused_and_ended_and_a_second_one_is_refused() {
     let rig = Rig::new("5", 3);
     assert_eq!(rig.uraid("speed home").expect_done().stdout, "home: minimum none, maximum none, of each member\n");
     rig.uraid("speed home --min 900 --max 100")
@@ -126,16 +126,18 @@ fn a_check_can_be_slowed_frozen_and_ended_and_a_second_one_is_refused() {
     wait(|| rig.uraid("mdstat").stdout.contains("]  check =")).expect("mdstat shows it");
     let shown = rig.uraid("detail home").expect_done().stdout;
     assert!(shown.contains(", checking ") && shown.contains("      Check Status : "), "{shown}");
-    rig.uraid("freeze home").expect_done();
+    let paused = rig.uraid("freeze home").expect_done().stdout;
+    assert_eq!(paused, "home: resync, recovery, check and repair are paused\n");
     let shown = rig.uraid("detail home").expect_done().stdout;
-    assert!(shown.contains("Passes : frozen") && rig.uraid("mdstat").stdout.contains("check=PENDING"), "{shown}");
-    rig.uraid("unfreeze home").expect_done();
+    assert!(shown.contains("Passes : paused; ") && rig.uraid("mdstat").stdout.contains("check=PENDING"), "{shown}");
+    let continued = rig.uraid("unfreeze home").expect_done().stdout;
+    assert_eq!(continued, "home: resync, recovery, check and repair are not paused\n");
     assert_eq!(rig.uraid("idle home").expect_done().stdout, "home: its check or repair is ended\n");
     wait(|| rig.json("detail --json home")["check"].is_null()).expect("it ends");
     assert_eq!(rig.json("detail --mismatches --json home")["end"], "ended");
     assert_eq!(rig.uraid("idle home").expect_done().stdout, "home: no check or repair runs\n");
     rig.uraid("freeze home").expect_done();
-    rig.uraid("check home").expect_refused(&["home: its passes are frozen: `uraid unfreeze` lets them go on"]);
+    rig.uraid("check home").expect_refused(&["home: resync, recovery, check and repair are paused: `uraid unfreeze` "]);
     rig.uraid("--action idle home").expect_done();
     rig.uraid("speed home --max 0").expect_done();
     rig.uraid("check home").expect_done();

@@ -126,7 +126,7 @@ fn a_stale_member_is_named_when_a_dirty_degraded_array_is_refused() {
     assert_eq!(served.client().write(0, &[7; 4096]).expect("served"), 0);
     served.kill_unawaited();
     served.end();
-    let said = ["m3: left out: stale: has ", "the raid5 is dirty and degraded, without a member: slot 3"];
+    let said = ["m3: left out: stale: has ", "the raid5 is dirty and degraded, slots without a member: 3"];
     let out = scratch.path("out");
     for options in [&[][..], &["--run"]] {
         let words =

@@ -73,8 +73,8 @@ fn too_few_members() {
     assert_eq!(served.client().write(0, &pattern(1, 4096)).expect("connected"), 0);
     assert_eq!(served.stop().code, Some(0));
     // Members are called by their paths; a number is a slot.
-    let stale = format!("without one: slot 1, slot 2; {}: left out: stale: has ", text(&members[2]));
-    let end = "; give the rest, or --force to take stale members and lose what they missed";
+    let stale = format!("slots without a member: 1, 2; {}: left out: stale: has ", text(&members[2]));
+    let end = "; give the missing members, or --force to take stale members and lose what they missed";
     let done = scratch.serve(&[], &[members[2].clone(), members[0].clone()]).end();
     let done = done.expect_refused(&["found 1 of 3 members, raid5 needs at least 2", &stale, end]);
     assert!(!done.stderr.contains("member 0"), "{done:?}");
@@ -210,7 +210,7 @@ fn duplicate_member() {
     let copy = scratch.path("copy");
     fs::copy(&members[0], &copy).expect("a copy");
     let all = [members.as_slice(), &[copy]].concat();
-    scratch.serve(&[], &all).end().expect_refused(&["m0", "copy", "claim one place"]);
+    scratch.serve(&[], &all).end().expect_refused(&["m0", "copy", "are both for the same place in the array"]);
 }
 
 #[test]

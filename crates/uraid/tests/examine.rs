@@ -418,7 +418,8 @@ fn where_a_leftover_may_be_the_right_one_the_later_counts_and_that_is_said() {
     let at = 16 * MIB - 8192;
     let file = OpenOptions::new().write(true).open(&members[0]).expect("a member");
     file.write_all_at(&old[at as usize..][..4096], at).expect("our file");
-    let said = "superblocks of two arrays: version 1.2 (sector 8) counts, because it was not made before version 1.0 (sector 32752)";
+    let said = "superblocks of two arrays: the one of version 1.2 (sector 8) is used, because it is not older than the \
+                one of version 1.0 (sector 32752)";
     let done = scratch.uraid([Path::new("examine"), &members[0]]).expect_done().expect_said(&[said]);
     assert!(done.stdout.contains("Name : second\n"), "{done:?}");
     let served = scratch.ready(&[], &members);

@@ -338,7 +338,7 @@ fn a_stop_waits_for_no_client_and_is_refused_while_one_may_write() {
     scratch.create("used", "-l 1 -n 2 --assume-clean", &members);
     let served = scratch.ready(&[], &members);
     let client = served.client();
-    let refused = ["used: clients are connected that may write (1)", "unmount", "stop --force"];
+    let refused = ["used: 1 client with write access is connected", "unmount", "stop --force"];
     scratch.uraid(["stop", "used"]).expect_refused(&refused);
     assert_eq!(served.client().read(0, 512).expect("connected"), Ok(vec![0; 512]));
     drop(client);

@@ -34,8 +34,12 @@ fn whatever_the_address_space_is_a_server_runs_or_says_what_it_wanted() {
             .expect("it starts or ends");
         if has_ended(&server) {
             let done = server.end();
-            let said =
-                ["uraid: cannot have ", " MiB of memory for the buffers of 4 threads; --memory-limit", "(ulimit -v)"];
+            let said = [
+                "uraid: cannot start 4 threads: ",
+                " MiB more of address space are needed, and this process may have ",
+                " MiB in all (ulimit -v); raise the limit, or start with --memory-limit SIZE (at least ",
+                "M) or fewer --shards",
+            ];
             assert_eq!(done.code, Some(1), "{mebibytes} MiB: {done:?}");
             done.expect_refused(&said);
             refused += 1;

@@ -225,7 +225,7 @@ fn wait_returns_when_the_recovery_has_ended() {
     let output = waiter.wait_with_output().expect("it is ours");
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{output:?}");
     assert!(detail(&scratch).contains(" [4/4] [UUUU]\n"), "{}", detail(&scratch));
-    scratch.uraid(["wait", "half"]).expect_refused(&["nothing to wait for: no pass runs"]);
+    scratch.uraid(["wait", "half"]).expect_refused(&["nothing to wait for: no resync, recovery, check or repair runs"]);
     assert_eq!(served.stop().code, Some(0));
 }
 
@@ -253,9 +253,9 @@ fn a_member_that_cannot_be_recovered_whole_is_written_and_not_read() {
     members[0] = PathBuf::from(format!("bad:{bad}+8:{}", text(&members[0])));
     let served = scratch.ready(&[], &members);
     served.wait_for("half: recovery done: ");
-    served.wait_for("4.00 KiB unreadable: the new member is written, and not read\n");
+    served.wait_for("4.00 KiB unreadable: the new member gets all writes, but is not used for reads, so the array ");
     assert!(detail(&scratch).contains("spare rebuilding"), "{}", detail(&scratch));
-    scratch.uraid(["wait", "half"]).expect_refused(&["nothing to wait for: no pass runs"]);
+    scratch.uraid(["wait", "half"]).expect_refused(&["nothing to wait for: no resync, recovery, check or repair runs"]);
     let part = pattern(46, 4096);
     assert_eq!(served.client().write(0, &part).expect("connected"), 0);
     assert_eq!(served.stop().code, Some(0));

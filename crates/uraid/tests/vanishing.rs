@@ -33,7 +33,7 @@ fn files_that_their_path_no_longer_leads_to_are_said_once_and_shown_and_at_the_s
     let said = [
         "m0 (slot 0): its file was deleted, or another one was renamed over it",
         "m1 (slot 1): its file was deleted, or another one was renamed over it",
-        "m2 (slot 2): its path leads to nothing now",
+        "m2 (slot 2): its path leads nowhere now",
         "m3 (slot 3): its path leads to another file now",
     ];
     said.iter().for_each(|text| served.wait_for(text));
@@ -42,12 +42,13 @@ fn files_that_their_path_no_longer_leads_to_are_said_once_and_shown_and_at_the_s
     }
     let shown = scratch.uraid(["detail", "ghost"]).expect_done().stdout;
     assert_eq!(shown.matches("(deleted: gone when the array stops)").count(), 2, "{shown}");
-    assert!(shown.contains("m2 (its path leads to nothing)") && shown.contains("m3 (its path leads to another file)"));
+    assert!(shown.contains("m2 (its path leads nowhere)") && shown.contains("m3 (its path leads to another file)"));
     assert!(shown.contains("active [4/4] [UUUU]") || shown.contains("clean [4/4] [UUUU]"), "{shown}");
     let listed = scratch.uraid(["list"]).expect_done().stdout;
     let paths = [2, 3].map(|member: usize| members[member].display());
     let notes = format!(
-        ", the files of 2 members are deleted, {} leads to another file, {} leads to nothing  nbd+unix:",
+        ", the files of 2 members are deleted, the path of {} leads to another file, the path of {} leads nowhere  \
+         nbd+unix:",
         paths[1], paths[0]
     );
     assert!(listed.contains(&notes), "{listed}");

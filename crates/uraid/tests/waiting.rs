@@ -71,7 +71,8 @@ fn all_that_wait_return_when_the_resync_has_ended() {
     }
     let report = rig.scratch.uraid(["detail", "--json", "home"]).expect_done().stdout;
     assert!(report.contains("\"resync\":null"), "{report}");
-    let nothing = |name: &str| (Some(1), format!("uraid: {name}: nothing to wait for: no pass runs\n"));
+    let none = "nothing to wait for: no resync, recovery, check or repair runs";
+    let nothing = |name: &str| (Some(1), format!("uraid: {name}: {none}\n"));
     assert_eq!(ended(both), nothing("idle"));
     assert_eq!(ended(rig.waiter(&["home"])), nothing("home"));
     assert_eq!((rig.served.stop().code, idle.stop().code), (Some(0), Some(0)));
@@ -89,7 +90,11 @@ fn an_array_that_is_stopped_meanwhile_is_an_error() {
     rig.member.go_on();
     let (code, said) = ended(waiter);
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.starts_with("uraid: home: it was stopped at ") && said.contains("% of its resync; "), "{said}");
+    assert!(
+        said.starts_with("uraid: home: it was stopped at ")
+            && said.contains("% of its resync; the next start continues it"),
+        "{said}"
+    );
     assert_eq!(rig.served.end().code, Some(0));
 }
 

@@ -378,7 +378,7 @@ impl Episode {
         let copy = damage::copy(&given[one % given.len()], "copy");
         given.push(copy.clone());
         self.note("a duplicate is given");
-        self.refuse(&given, &["--run", "--force"], "claim one place")?;
+        self.refuse(&given, &["--run", "--force"], "are both for the same place")?;
         std::fs::remove_file(copy).expect("it is our file");
         Ok(())
     }

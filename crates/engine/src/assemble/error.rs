@@ -188,17 +188,17 @@ impl AssembleError {
             AssembleError::TooFewMembers { .. } => self.write_too_few(out, name),
             AssembleError::NeedsRun { found, expected, missing, refused } => {
                 let members = if *found == 1 { "member" } else { "members" };
-                write!(
-                    out,
-                    "found {found} {members}, the superblocks count {expected}, without one: {}",
-                    list(missing)
-                )?;
+                write!(out, "found {found} {members}, the superblocks count {expected}; {}", without_member(missing))?;
                 write_refused(out, refused, name)?;
-                out.write_str(if is_one_not_given(missing, refused) { "; give the rest, or " } else { "; " })?;
+                out.write_str(if is_one_not_given(missing, refused) {
+                    "; give the missing members, or "
+                } else {
+                    "; "
+                })?;
                 out.write_str("--run to start degraded")
             }
             AssembleError::DirtyDegraded { level, missing, refused } => {
-                write!(out, "the {level} is dirty and degraded, without a member: {}", list(missing))?;
+                write!(out, "the {level} is dirty and degraded, {}", without_member(missing))?;
                 write_refused(out, refused, name)?;
                 out.write_str(
                     "; a crash may have left its parity half-written, and missing data rebuilt from that would ",
@@ -220,17 +220,23 @@ impl AssembleError {
             true => write!(out, "at least {expected}")?,
             false => out.write_str("others: all copies of some data are missing")?,
         }
-        write!(out, "; without one: {}", list(missing))?;
+        write!(out, "; {}", without_member(missing))?;
         write_refused(out, refused, name)?;
         match (is_one_not_given(missing, refused), can_force) {
             (true, true) => {
-                out.write_str("; give the rest, or --force to take stale members and lose what they missed")
+                out.write_str("; give the missing members, or --force to take stale members and lose what they missed")
             }
-            (true, false) => out.write_str("; give the rest"),
+            (true, false) => out.write_str("; give the missing members"),
             (false, true) => out.write_str("; --force takes stale members and loses what they missed"),
-            (false, false) => out.write_str("; no other member is known that could do"),
+            (false, false) => out.write_str("; no given member can take these slots"),
         }
     }
+}
+
+/// `slots without a member: 0, 3`.
+fn without_member(slots: &SlotSet) -> String {
+    let numbers: Vec<String> = slots.iter().map(|slot| slot.0.to_string()).collect();
+    format!("slots without a member: {}", numbers.join(", "))
 }
 
 /// `slot 0, slot 3`.

@@ -31,8 +31,7 @@ impl FromArgMatches for MemberArrays {
 
 impl Args for MemberArrays {
     fn augment_args(command: Command) -> Command {
-        let help = "The members of one array; once for each array. Arrays that carry the superblocks of an array of \
-                    arrays are assembled into it";
+        let help = "The members of one array; repeat --array for each array";
         let option = Arg::new(ID).long(ID).value_name("MEMBER").num_args(1..).action(ArgAction::Append).help(help);
         command.arg(option)
     }

@@ -28,14 +28,16 @@ a machine that is slow for a while is slow for all of them:
 array / replay shows what the engine costs, array / ideal what the level costs. Each ratio is taken
 within one round. The output has the median of all rounds, and the interval in which it lies with
 the printed confidence (order statistics). CPU is the time of the shards' threads on a processor.
-With members in memory, the CPU ratio is the ratio when no other process uses the processors.
+With members in memory, the CPU ratio is what the throughput ratio would be on an idle machine.
 
 The members are those of an existing array, which is only read; or, with --level, members for a
 trial array, which is gone afterwards. For a trial array, `mem:SIZE` is memory, and `null:SIZE`
 stores nothing (it shows the cost of the engine alone); one of these alone stands for all members.
-They answer at once; with `,completion=deferred` each read and write stays in flight until its
-task runs again, with `,request=TIME` it takes this time. The word `missing` leaves a slot without
-a member, to measure a degraded array: `null:1T missing`.
+They answer at once; with `,completion=deferred` no read or write completes at once, so that several
+are in flight, and with `,request=TIME` each takes this time: see TESTING in `uraid --help`. The word
+`missing` leaves a slot without a member, to measure a degraded array: `null:1T missing`.
+
+In place of members, `nbd` with one or two URIs measures NBD servers, and `kernels` the parity kernels.
 
 Two uses need --destructive, because files and block devices lose what they hold: as members of a
 trial array, and when an existing array is written. That array stays marked dirty and is made
@@ -78,8 +80,15 @@ JSON
   A list of objects: scenario, work, array, raw, against (what raw is), unit (of array and raw),
   ratio (array / raw: more is better of IOPS and GB/s, less of ns), ratio_low, ratio_high,
   cpu_ns_per_io; null where nothing was measured or there is nothing to compare with. Also
-  cpu_ratio with its ends, confidence, raw_cpu_ns_per_io, cpu_ns_more, block_bytes, latency_ns,
-  requests, counted, in_flight, member_ios, is_chosen.";
+  cpu_ratio with its ends, confidence, raw_cpu_ns_per_io, cpu_ns_more (than raw), block_bytes of a
+  request, latency_ns (p50, p99, p99_9, max), requests, counted (by the engine: requests, and rows by
+  how they were written), in_flight (requests when a drain began, the median), member_ios (of each
+  stream), is_chosen (whether arrays use this parity kernel).";
+
+const USAGE: &str = "uraid bench [OPTIONS] MEMBER...
+       uraid bench [OPTIONS] nbd URI [URI]
+       uraid bench [OPTIONS] kernels
+       uraid bench [OPTIONS] --scenario NAME";
 
 /// The options that a scenario sets itself.
 const OWN_WORK: [&str; 18] = [
@@ -155,6 +164,7 @@ pub(super) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String>
 
 /// Options of `uraid bench`.
 #[derive(Args, Debug)]
+#[command(override_usage = USAGE)]
 pub(crate) struct BenchArgs {
     /// A trial array of this RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
     #[arg(short, long, value_parser = level, allow_hyphen_values = true, requires = "raid_devices")]
@@ -171,7 +181,7 @@ pub(crate) struct BenchArgs {
     /// What to do: sequential or random, reads, writes or both
     #[arg(long, visible_alias = "readwrite", value_name = "WORK", default_value = "randread")]
     pub rw: Pattern,
-    /// Bytes of a request; K, M are powers of 1024
+    /// The size of a request in bytes; K, M, G, T are powers of 1024
     #[arg(long, visible_alias = "blocksize", value_name = "SIZE", value_parser = parse_bytes, default_value = "4K")]
     pub bs: u64,
     /// Requests in flight for each job
@@ -192,10 +202,10 @@ pub(crate) struct BenchArgs {
     /// The percentage of reads in rw and randrw
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = number::<u8>(0..=100))]
     pub rwmixread: u8,
-    /// Where in the array the work begins; K, M, G, T are powers of 1024
+    /// Where in the array the work begins, in bytes; K, M, G, T are powers of 1024
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "0")]
     pub offset: u64,
-    /// How much of the array the work touches [default: all from --offset on]
+    /// How much of the array the work touches, in bytes; K, M, G, T are powers of 1024 [default: all from --offset on]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub size: Option<u64>,
     /// How long each of array, replay and ideal runs in each round: 3s, 500ms
@@ -204,7 +214,8 @@ pub(crate) struct BenchArgs {
     /// How many rounds; 6 is the least that gives an interval of 95 %
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = number::<u32>(1..=1000))]
     pub rounds: u32,
-    /// Drain the array in this interval while it runs, as a change of its state does, and show how long that takes
+    /// At this interval, wait until all requests then in flight have ended, as a change of the array's state does, and
+    /// show how long that takes
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub drain_every: Option<Duration>,
     /// For the scenario drain-cycles: how many drains
@@ -221,11 +232,11 @@ pub(crate) struct BenchArgs {
     /// With `nbd` and one URI: measure the client alone and, in turn, beside each of these kinds of clients
     #[arg(long, value_name = "CLIENTS", value_delimiter = ',')]
     pub beside: Vec<Others>,
-    /// Start an array that exists although more members are missing than its superblocks know of
+    /// With an existing array: start it even if more members are missing than its superblocks record
     #[arg(short = 'R', long, conflicts_with = "level")]
     pub run: bool,
-    /// Start an array that exists although data may be wrong: dirty and degraded, or with members that missed the last
-    /// writes
+    /// With an existing array: start it even if data may be wrong: dirty and degraded, or with members that missed the
+    /// last writes
     #[arg(short, long, conflicts_with = "level")]
     pub force: bool,
     /// What the members hold, or what the array holds, may be lost

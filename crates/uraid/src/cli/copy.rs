@@ -24,7 +24,7 @@ is: repeat the same command to continue where the last one ended and to try the 
 again. The file has the format of GNU ddrescue's map files.
 
 A raid0 or linear array may lack members, or have one that is cut short or whose superblock cannot
-be read. Then --run copies what is left, and lists what the missing parts held in the map as well.
+be read. Then --run copies what is left; the map lists what is lost.
 
 Data in OUT is overwritten only with --overwrite.
 
@@ -69,7 +69,7 @@ pub(crate) struct CopyArgs {
     /// Copy although data may be wrong: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Copy although members are missing that the superblocks expect; of a raid0 or linear array: copy what is left of it
+    /// Copy even if members that the superblocks expect are missing; of a raid0 or linear array, copy what is left
     #[arg(short = 'R', long)]
     pub run: bool,
     /// Overwrite what OUT holds, and an older map of it

@@ -14,16 +14,16 @@ pub(super) const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.
 
 Every member is checked before any is changed. A member that carries another array, a partition
-table or a file system is refused, unless --run (do not ask) or --force is given. Offsets and
-sizes are those that `mdadm --create` chooses. The first state is that of `mdadm --create
---force`: every listed member is active at once.
+table or a file system is refused, unless --run or --force is given: then what it carries is
+overwritten. uraid never prompts. Offsets and sizes are those that `mdadm --create` chooses. The
+first state is that of `mdadm --create --force`: every listed member is active at once.
 
 The redundancy of a new array is made consistent when it is served for the first time, while it
 takes requests. --assume-clean skips this; it is right only if the members hold nothing but
 zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.
 
 With --array, once for each slot, the members are existing arrays. create starts them, makes them
-consistent if they are not, and stops them. An array of arrays cannot be a member.";
+consistent if they are not, and stops them. An array whose members are arrays cannot be a member.";
 
 pub(super) const CREATE_AFTER: &str = "\
 EXAMPLES
@@ -42,9 +42,10 @@ EXAMPLES
 LAYOUTS
   raid5   left-symmetric (ls, the default), left-asymmetric, right-symmetric, right-asymmetric, parity-first,
           parity-last, ddf-zero-restart, ddf-N-restart, ddf-N-continue
-  raid6   those, and left-symmetric-6, left-asymmetric-6, right-symmetric-6, right-asymmetric-6, parity-first-6
+  raid6   those (ls is the default), and left-symmetric-6, left-asymmetric-6, right-symmetric-6,
+          right-asymmetric-6, parity-first-6
   raid10  nK, fK, oK: K near, far or offset copies; n2 is the default
-  raid0   original, alternate: where the chunks of members of unequal size go";
+  raid0   original (the default), alternate: where chunks go if the members differ in size";
 
 /// Options of `uraid create`.
 #[derive(Args, Debug)]
@@ -92,7 +93,8 @@ pub(crate) struct CreateArgs {
     /// Say that the members are consistent already: no first resync
     #[arg(long)]
     pub assume_clean: bool,
-    /// Do not ask: go on although a member carries an array, a partition table or a file system
+    /// Overwrite members that carry an array, a partition table or a file system; without it, mdadm asks and uraid
+    /// refuses
     #[arg(short = 'R', long)]
     pub run: bool,
     /// As --run; and allow what is unusual: an array of one member, a raid6 that starts dirty and degraded

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 pub(super) const FAIL: &str = "\
 Declare members of a running array failed: they are not read or written any more, and the
-superblocks of the others say so before this returns. Refused when the array could not be served
+superblocks of the others say so before this returns. Refused if the array could not be served
 without the members. All members of one command are failed together, or none.
 
-An array that froze because members have no space takes writes again without these: name all of them.
-One that froze for another reason does not: stop it and start it again.
+If members have no space, the array is frozen: it takes no more writes until all full members are
+failed in one command, or until there is room and it is started again. After any other error it stays
+frozen: stop it and start it again.
 
 A member that does not answer can be failed, too. Name it by its slot, or by its path exactly as it
 was given to `serve` or as `uraid detail` shows it: resolving another path would wait for it.";
@@ -57,13 +58,14 @@ EXAMPLES
   uraid stop --control /tmp/home.ctl
   uraid stop --all home
 
-Refused while clients are connected that may write: one of them may have a file system of the array
-mounted. Disconnect them first (umount, nbd-client -d), or use --force. SIGTERM, as from systemd,
-stops the server in any case; so do SIGINT and SIGHUP.
+Refused while clients with write access are connected: one of them may have a file system of the
+array mounted. Disconnect them first (umount, nbd-client -d), or use --force. SIGTERM, as from
+systemd, stops the server in any case; so do SIGINT and SIGHUP.
 
-Returns when the array is stopped and its members can be used by others. A member that does not
-answer keeps the process alive, but not the array. Arrays of one `uraid serve` end together, and are
-stopped only with --all. An array of arrays is stopped together with its members.";
+Returns when the array is stopped and its members can be used by others. If a member does not
+answer, the process may remain, but the array is stopped, and its name, sockets and other members
+are free. Arrays of one `uraid serve` end together, and are stopped only with --all. An array whose
+members are arrays is stopped together with them.";
 
 /// Options of `uraid stop`.
 #[derive(Args, Debug)]
@@ -74,7 +76,8 @@ pub(crate) struct StopArgs {
     /// Stop the other arrays of the same process, too
     #[arg(long)]
     pub all: bool,
-    /// Stop although clients are connected that may write: a file system that is mounted from the array loses its disk
+    /// Stop even if clients with write access are connected: a file system that is mounted from the array loses its
+    /// disk
     #[arg(long)]
     pub force: bool,
     /// The array's name, or its members: one is enough
@@ -83,9 +86,10 @@ pub(crate) struct StopArgs {
 }
 
 pub(super) const WAIT: &str = "\
-Wait until no resync or recovery of these arrays runs any more. On a terminal a line shows how far it is,
-how fast, and how long it takes; elsewhere nothing is printed. Any number of commands may wait for one
-array. An array that is stopped or freezes meanwhile ends the wait for it with an error.";
+Wait until no resync, recovery, check or repair of these arrays runs. One that `uraid freeze` has paused
+is waited for, too, until it continues and ends. On a terminal a line shows how far it is, how fast, and
+how long it takes; elsewhere nothing is printed. Any number of commands may wait for one array. If an
+array is stopped or takes no more writes meanwhile, the wait for it ends with an error.";
 
 pub(super) const WAIT_AFTER: &str = "\
 EXAMPLES
@@ -95,10 +99,10 @@ EXAMPLES
   uraid wait --control /tmp/home.ctl
 
 EXIT CODES
-  As those of `mdadm --wait`, of several arrays the highest:
-  0  every array had a resync or recovery, which has ended
+  Of several arrays the highest. 0 and 1 are those of `mdadm --wait`, 4 is uraid's own:
+  0  every array had a resync, recovery, check or repair, which has ended
   1  an array had none: there was nothing to wait for, and the others were waited for
-  4  an array could not be asked, was stopped, or froze; mdadm has 1 here, too";
+  4  an array could not be asked, was stopped, or takes no more writes";
 
 /// Options of `uraid wait`.
 #[derive(Args, Debug)]

@@ -2,18 +2,19 @@
 //! Owns: their options and help texts. Not here: what they do (`crate::detail`, `crate::overseer`).
 
 use super::usage_error_of;
-use clap::Args;
+use clap::{Arg, Args};
 use std::path::PathBuf;
 
 pub(super) const ADD: &str = "\
 Add devices to a running array as spares. A spare takes the slot of a failed or missing member at once,
-and is recovered while the array serves; else it waits for one to fail. All devices of one command are
-checked before any is changed.
+or when the resync or recovery that runs has ended, and is recovered while the array serves. Otherwise
+it stays a spare until a member fails. All devices of one command are checked before any is changed.
 
 The server opens the devices itself, as its own user. What a device carries - a file system, a member
-of another array - is not overwritten without --force. A device that was a member of this array is
-taken without it: back into its slot, if it lacks only what the write-intent bitmap names (see
-`uraid re-add`), else as a spare that is recovered from the beginning.";
+of another array - is not overwritten without --force. A former member of this array needs no --force,
+unless it was used without the array since: it returns to its slot if it lacks only what the
+write-intent bitmap records (see `uraid re-add`), else it is a spare that is recovered from the
+beginning.";
 
 pub(super) const ADD_AFTER: &str = "\
 EXAMPLES
@@ -23,14 +24,15 @@ EXAMPLES
   uraid add --control /tmp/home.ctl disk4";
 
 pub(super) const RE_ADD: &str = "\
-Take devices back that were members of a running array, each into its slot, and copy only what they
-have missed. That needs a write-intent bitmap, which names it (`uraid create --bitmap=internal`), and a
-slot that no other member has taken. A device that has missed more than the bitmap names is refused, as
-by mdadm: `uraid add` recovers all of it.";
+Take former members back into a running array, each into its slot, and copy only what they have missed.
+That needs a write-intent bitmap, which records what was written meanwhile (`uraid create
+--bitmap=internal`), and that no other member has the slot. Remove a failed member first: `uraid
+remove`. A device that has missed more than the bitmap records is refused, as by mdadm: `uraid add`
+recovers all of it.";
 
 pub(super) const RE_ADD_AFTER: &str = "\
 EXAMPLES
-  uraid re-add home disk1
+  uraid remove home disk1 && uraid re-add home disk1
   uraid re-add home disk1 || uraid add home disk1";
 
 pub(super) const REMOVE: &str = "\
@@ -39,7 +41,7 @@ unplugged or used for something else. A member that works is refused: `uraid fai
 superblock of a removed device stays as it is, as with mdadm: `uraid zero-superblock` wipes it. A spare
 that was removed is a spare again if it is given to `uraid serve`.
 
-The word failed stands for all failed members, detached for those whose device is gone.";
+The word `failed` stands for all failed members, `detached` for members whose device is gone.";
 
 pub(super) const REMOVE_AFTER: &str = "\
 EXAMPLES
@@ -51,6 +53,7 @@ EXAMPLES
 /// Options of `uraid add`.
 #[derive(Args, Debug)]
 #[command(override_usage = "uraid add [OPTIONS] ARRAY DEVICE...\n       uraid add [OPTIONS] --control SOCK DEVICE...")]
+#[command(mut_arg(ARRAY_AND_MEMBERS, as_devices))]
 pub(crate) struct AddArgs {
     #[command(flatten)]
     pub named: MembersArgs,
@@ -62,6 +65,7 @@ pub(crate) struct AddArgs {
 /// Options of `uraid re-add`.
 #[derive(Args, Debug)]
 #[command(override_usage = "uraid re-add ARRAY DEVICE...\n       uraid re-add --control SOCK DEVICE...")]
+#[command(mut_arg(ARRAY_AND_MEMBERS, as_devices))]
 pub(crate) struct ReAddArgs {
     #[command(flatten)]
     pub named: MembersArgs,
@@ -75,13 +79,22 @@ pub(crate) struct RemoveArgs {
     pub named: MembersArgs,
 }
 
+/// The id of the argument below.
+const ARRAY_AND_MEMBERS: &str = "array_and_members";
+
+/// The argument, of commands that take devices only by their paths.
+fn as_devices(arg: Arg) -> Arg {
+    arg.value_name("ARRAY> <DEVICE").help("The array's name or one of its members, then the paths of the devices")
+}
+
 /// An array and members.
 #[derive(Args, Debug)]
 pub(crate) struct MembersArgs {
     /// The control socket of the process that serves the array, in place of ARRAY
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
-    /// The array's name or one of its members, then the devices
+    /// The array's name or one of its members, then for each member its path, the slot that it had when it failed, or
+    /// the word `failed` or `detached`
     #[arg(required = true, num_args = 1.., value_name = "ARRAY> <MEMBER")]
     array_and_members: Vec<String>,
 }
@@ -92,7 +105,11 @@ impl MembersArgs {
         match (self.array_and_members.as_slice(), &self.control) {
             ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
             (members, Some(_)) => (None, members),
-            _ => usage_error_of(command, &format!("{command} takes ARRAY MEMBER..., or --control SOCK MEMBER...")),
+            _ => {
+                let member = if command == "remove" { "MEMBER" } else { "DEVICE" };
+                let text = format!("{command} takes ARRAY {member}..., or --control SOCK {member}...");
+                usage_error_of(command, &text)
+            }
         }
     }
 }

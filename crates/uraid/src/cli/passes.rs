@@ -5,15 +5,15 @@ use clap::Args;
 use std::path::PathBuf;
 
 pub(super) const CHECK: &str = "\
-Compare all copies, or parity with data, beside the clients of a running array, and count what
-disagrees. A check changes nothing, but sectors that a member cannot read: these are written again
-from the others, as md does. `uraid detail --mismatches` lists what it has found, with addresses.
+Compare all copies, or parity with data, while clients are served, and count what disagrees. A check
+writes only sectors that a member cannot read: it writes them again from the other members, as md
+does. `uraid detail --mismatches` lists what it has found, with addresses.
 
-One check or repair runs at a time. A resync or recovery that becomes due ends it. It is not
-continued after a stop.
+One check or repair runs at a time; a resync or recovery that becomes due ends it. A stop ends it,
+too: the next start does not continue it.
 
-A sector of a raid1 or raid10 that was written from memory which changed meanwhile, or discarded,
-may disagree without harm: md counts it, too.";
+On raid1 and raid10, copies may differ without harm where a sector was discarded, or was changed in
+memory while the kernel's md wrote it. md counts these, too.";
 
 pub(super) const CHECK_AFTER: &str = "\
 EXAMPLES
@@ -70,20 +70,27 @@ pub(super) const IDLE_AFTER: &str = "\
 EXAMPLES
   uraid idle home
 
-A check or repair ends where it is; what it has found until then is kept. A resync or recovery goes on.
-Passes that were frozen go on, as with md's `idle`.";
+A check or repair ends where it is; what it has found until then is kept. A resync or recovery
+continues, also one that `uraid freeze` has paused, as with md's `idle`.";
 
 pub(super) const FREEZE_AFTER: &str = "\
 EXAMPLES
   uraid freeze home; uraid unfreeze home
 
-A resync, recovery, check or repair waits where it is, and none begins, until `uraid unfreeze` or `uraid
-idle`. Clients are served meanwhile. md ends a check when it is frozen; here it goes on afterwards. The
-next start of the array is not frozen.";
+This pauses only resync, recovery, check and repair: the one that runs waits where it is, and none
+begins, until `uraid unfreeze` or `uraid idle`. Clients are served meanwhile, and the next start of the
+array is not paused. md's `frozen` ends a check; uraid continues it after `uraid unfreeze`.
+
+An array whose state is `frozen` in `uraid detail` is something else: see `uraid unfreeze --help`.";
 
 pub(super) const UNFREEZE_AFTER: &str = "\
 EXAMPLES
-  uraid unfreeze home";
+  uraid unfreeze home
+
+This continues a resync, recovery, check or repair that `uraid freeze` has paused.
+
+An array whose state is `frozen` in `uraid detail` takes no more writes because of an error. `uraid
+unfreeze` does not help there: `uraid detail` shows the reason, `uraid fail --help` what helps.";
 
 /// Options of the commands that take only an array.
 #[derive(Args, Debug)]
@@ -97,10 +104,13 @@ pub(crate) struct PassArgs {
 }
 
 pub(super) const SPEED: &str = "\
-Show or set how fast a resync, recovery, check or repair of a running array may be: KiB a second of each
-member, as md's sync_speed_min and sync_speed_max. A pass is never faster than --max. While clients are
-served, a pass that is faster than --min waits for them. Without limits a pass is as fast as the members
-are, and waits for no client. The limits last until the array is stopped.";
+Show or set the speed limits of resync, recovery, check and repair of a running array, in KiB a second
+of each member, as md's sync_speed_min and sync_speed_max. A pass (any of these) is never faster than
+--max. While clients are served, a pass that is faster than --min waits for them. Without limits a pass
+is as fast as the members are, and waits for no client.
+
+A limit that is not given stays as it is. An array starts without limits; md's are 1000 and 200000. The
+limits last until the array is stopped.";
 
 pub(super) const SPEED_AFTER: &str = "\
 EXAMPLES
@@ -114,10 +124,11 @@ pub(crate) struct SpeedArgs {
     /// The array.
     #[command(flatten)]
     pub of: PassArgs,
-    /// While clients are served, wait for them above this speed; 0: never wait
+    /// Above this speed, wait while clients are served, in KiB a second of each member; 0: no minimum, never wait for
+    /// clients
     #[arg(long, value_name = "KIB")]
     pub min: Option<u64>,
-    /// The highest speed; 0: no limit
+    /// Never be faster, in KiB a second of each member; 0: no limit
     #[arg(long, value_name = "KIB")]
     pub max: Option<u64>,
 }

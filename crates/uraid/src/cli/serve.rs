@@ -22,9 +22,9 @@ An array that was not stopped cleanly is made consistent while it takes requests
 shows the progress. If the array is stopped before that has ended, the next start continues it.
 
 With --array, once for each array, one process serves several. If they carry the superblocks of
-an array of arrays (`uraid create --array`), that array is assembled over them and served.
-Otherwise each is an export of its own on one socket. They start together and stop together, by a
-signal or `uraid stop --all`.";
+an outer array, whose members are arrays (`uraid create --array`), the outer array is assembled
+over them and served. Otherwise each is an export of its own on one socket. They start together
+and stop together, by a signal or `uraid stop --all`.";
 
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
@@ -62,9 +62,10 @@ impl From<Ring> for RingChoice {
 /// What happens to a member that is out of space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Full {
-    /// The array takes no more writes, and no member is failed
+    /// The array takes no more writes until `uraid fail` fails the full members, or until there is room and the array
+    /// is started again. Right if all members are on one file system: otherwise one after the other would be lost
     Freeze,
-    /// The member is failed
+    /// The member is failed if the array can do without it
     Fail,
 }
 
@@ -83,13 +84,15 @@ pub(crate) struct ServeArgs {
     /// Never write a byte to a member, not even its superblock
     #[arg(short = 'o', long, visible_alias = "readonly")]
     pub read_only: bool,
-    /// Start although members are missing that the superblocks expect: degraded
+    /// Start degraded, even if members that the superblocks expect are missing
     #[arg(short = 'R', long)]
     pub run: bool,
     /// Start although data may be lost: dirty and degraded, or with members that missed the last writes
     #[arg(short, long)]
     pub force: bool,
-    /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd, NAME of the first array; root: in /run/uraid]
+    /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure
+    /// [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd, for root unix:/run/uraid/NAME.nbd; NAME is that of the first
+    /// array]
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<String>,
     /// The name that NBD clients ask for [default: the array's]
@@ -103,7 +106,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "LIST", value_parser = parse_processors, conflicts_with = "shards")]
     pub cpus: Option<Processors>,
     /// How long an idle thread busy-polls for messages of other threads before it sleeps. Polling makes small writes of
-    /// raid5 and raid6 faster and the processor busier. A thread polls only as long as it finds messages. 0us: never
+    /// raid5 and raid6 faster and uses more CPU; a thread stops polling while it finds no messages. 0us: never poll
     #[arg(long, value_name = "TIME", value_parser = parse_spin, default_value = SPIN_TEXT)]
     pub spin: Duration,
     /// How members are read and written: by io_uring, or by helper threads, for sandboxes that forbid io_uring
@@ -119,28 +122,28 @@ pub(crate) struct ServeArgs {
     /// what serves best, about 423M for each thread]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_limit: Option<Sectors>,
-    /// How many failed reads a member may have; with one more it is failed, if the array can do without it. A read counts
-    /// only if other members supplied its data, and a range of sectors counts once. Every hour without a failed read
-    /// halves the count. 0: no limit
+    /// How many failed reads a member may have; with one more it is failed, if the array can do without it. A failed
+    /// read counts only if the other members supplied its data, and repeated failures of the same sectors count once.
+    /// Every hour without a failed read halves the count. 0: no limit
     #[arg(long, value_name = "N", default_value_t = crate::stack::read_errors_max_default())]
     #[arg(value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub max_read_errors: u32,
-    /// What to do when a write finds no space under a member, such as a sparse file on a full file system. freeze: the array
-    /// takes no more writes until `uraid fail` takes the member out, or until there is room and the array is started again;
-    /// no member is lost if all are on one file system. fail: the member is failed if the array can do without it
+    /// What to do when a member has no space for a write, such as a sparse file on a full file system
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Full::Freeze)]
     pub on_full: Full,
-    /// Where `detail`, `fail` and `stop` reach this array [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl; root: /run/uraid]
+    /// Where the other commands (`uraid detail`, `stop`, ...) reach the array
+    /// [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl, for root /run/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
     /// Allow tcp:, where anyone who reaches the port can read and write the array; on loopback, every user of this machine
     #[arg(long)]
     pub insecure: bool,
-    /// The mode of the NBD socket, octal: 660 lets its group connect, too. Give --nbd unix:PATH in a folder that the group
-    /// can enter as well: only the owner can enter the default one. Not with tcp: [default: 600]
+    /// For unix sockets only: the mode of the NBD socket, in octal. With 660 the socket's group can connect, too; then
+    /// also give --nbd unix:PATH in a folder that the group may enter, because only the owner may enter the default one
+    /// [default: 600]
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     pub export_mode: Option<u32>,
-    /// Refuse writes of NBD clients. The array itself may still be written: its superblocks, and a resync
+    /// Refuse writes of NBD clients. uraid itself still writes to the members: superblocks, a resync or a recovery
     #[arg(long)]
     pub export_read_only: bool,
     #[command(flatten)]

@@ -41,7 +41,7 @@ pub(crate) struct ExamineArgs {
     /// As lines KEY=VALUE that mdadm prints too: MD_LEVEL, MD_UUID, ...
     #[arg(short = 'Y', long, conflicts_with = "brief")]
     pub export: bool,
-    /// One ARRAY line per array, for mdadm.conf
+    /// One ARRAY line per array for mdadm.conf, with which mdadm assembles it: for arrays that the kernel runs
     #[arg(short, long)]
     pub brief: bool,
     /// With --brief: the level, the number of slots and the members too
@@ -57,15 +57,17 @@ pub(crate) struct ExamineArgs {
 pub(super) const DETAIL: &str = "\
 Show the state of an array: from the process that serves it, or, when it does not run, from its
 members: which are left out and why, which were not given, what would keep it from starting, and
-which are in use by another process or the kernel. Then lines to copy: for mkfs, if the array shows
-no data, and for mdadm.conf, so that mdadm does not assemble it automatically.
+which are in use by another process or the kernel. Then it prints lines that you can copy: options
+for mkfs, if the array holds no data, and `ARRAY <ignore>` for mdadm.conf, so that mdadm leaves the
+members alone.
 Members that make up no array are shown as far as their superblocks tell; the exit code is 1 then.
 
-With --export, --brief and --scan, print what mdadm prints for scripts and for mdadm.conf. With
---test, the exit code tells the state of a running array, as mdadm's does.
+With --export, print what mdadm prints for scripts. With --brief or --scan, print the opposite line
+for mdadm.conf: the one with which mdadm assembles the array, for arrays that you hand over to the
+kernel. With --test, the exit code tells the state of a running array, as mdadm's does.
 
 With --array, once for each, show arrays that do not run and, where they carry the superblocks of an
-array of arrays, that one as well.
+outer array, whose members are arrays, that one as well.
 
 With --draw, show which chunk lies where: a row of the table is a chunk of every member, a column a
 member. Without an array it draws the one that --level, --raid-devices, --layout, --chunk and
@@ -77,12 +79,13 @@ EXAMPLES
   uraid detail --json home
   uraid detail --test home > /dev/null || echo home needs attention: code $?
   uraid detail --export home
-  uraid detail --scan >> /etc/mdadm/mdadm.conf
   uraid detail disk0 disk1 disk2 disk3
   uraid detail --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid detail --draw disk0 disk1 disk2 disk3
   uraid detail --draw --level 6 --raid-devices 6 --layout ls --chunk 64K
   uraid detail --draw --level 0 --raid-devices 3 --size 1G,2G,2G --stripes 4
+  All running arrays, for the kernel's md to assemble after you stop them:
+      uraid detail --scan >> /etc/mdadm/mdadm.conf
 
 EXIT CODES
   With --test, of several arrays the highest:
@@ -109,7 +112,8 @@ pub(crate) struct DetailArgs {
     /// As lines KEY=VALUE that mdadm prints too: MD_LEVEL, MD_UUID, MD_DEVICE_..._ROLE, ...
     #[arg(short = 'Y', long, conflicts_with = "conf_lines")]
     pub export: bool,
-    /// As one ARRAY line for mdadm.conf
+    /// As one ARRAY line for mdadm.conf, with which mdadm assembles the array: for arrays that you hand over to the
+    /// kernel
     #[arg(short, long)]
     pub brief: bool,
     /// All arrays that run now, as --brief
@@ -121,7 +125,7 @@ pub(crate) struct DetailArgs {
     /// Tell the state of a running array by the exit code: see EXIT CODES below
     #[arg(short, long, conflicts_with = "draw")]
     pub test: bool,
-    /// What the last check or repair of a running array has found, with addresses; --json, too
+    /// What the last check or repair of a running array has found, with addresses; also with --json
     #[arg(long, conflicts_with_all = ["export", "conf_lines", "draw", "test", "scan", "level", "array"])]
     pub mismatches: bool,
     /// The control socket of the process that serves the array
@@ -130,7 +134,7 @@ pub(crate) struct DetailArgs {
     /// Draw the first stripes: which chunk, P, Q or copy lies where
     #[arg(long, conflicts_with_all = ["export", "conf_lines"])]
     pub draw: bool,
-    /// With --draw: how many rows [default: 8, or as many as show how the level rotates]
+    /// With --draw: how many rows [default: 8, or more if the layout takes more rows to repeat]
     #[arg(long, value_name = "N", requires = "draw", value_parser = number::<u64>(1..=ROWS_MAX))]
     pub stripes: Option<u64>,
     #[command(flatten)]
@@ -197,9 +201,10 @@ pub(crate) struct ListArgs {
 }
 
 pub(super) const MDSTAT: &str = "\
-Show the arrays that run now in the picture of /proc/mdstat: level, members with their numbers, size
-in KiB, slots, and while a resync or recovery runs a line with its speed and the minutes that
-are left. The arrays are those that `uraid list` shows; those of the kernel are not among them.";
+Show the arrays that run now in the format of /proc/mdstat: level, members with their numbers, size
+in KiB, slots, and while a resync, recovery or check runs a line with its speed and the minutes that
+are left. A repair is shown as `resync`, as by md. The arrays are those that `uraid list` shows; those
+of the kernel are not among them.";
 
 pub(super) const MDSTAT_AFTER: &str = "\
 EXAMPLES
@@ -222,7 +227,7 @@ MARKS
   (F), (S)            faulty, spare
   [3/2] [UU_]         two of three slots have a member in sync
   broken              the array takes no more writes: `uraid detail` says why
-  resync=PENDING      the resync waits for that to end
+  resync=PENDING      the resync waits: the array takes no writes now, or `uraid freeze` has paused it
 A blank in a name shows as _. --json has the objects of `uraid list --json`, with whole paths. An array
 of another user is named on stderr, and the exit code is 1 then.";
 

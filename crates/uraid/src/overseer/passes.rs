@@ -52,7 +52,9 @@ impl Overseer {
     fn check_text(&self, error: &CheckError) -> String {
         match error {
             CheckError::Busy(kind) => format!("a {} runs already, or is due", pass_word(*kind)),
-            CheckError::Paused => "its passes are frozen: `uraid unfreeze` lets them go on".to_owned(),
+            CheckError::Paused => {
+                "resync, recovery, check and repair are paused: `uraid unfreeze` continues them".to_owned()
+            }
             CheckError::Frozen(_) => match self.frozen_over() {
                 Some(reason) => format!("{error} ({reason})"),
                 None => with_causes(error),

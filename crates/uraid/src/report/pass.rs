@@ -1,6 +1,6 @@
 //! The pass over an array, in a report.
 //! Owns: [`Pass`]: what each kind of pass is called, its lines in `detail`. Not here: how far it is, how fast (`pace`),
-//! the picture of /proc/mdstat (`mdstat`).
+//! the format of /proc/mdstat (`mdstat`).
 //! Invariant: at most one pass runs over an array, and [`Report::pass`] alone says which.
 //! Spec: docs/md/behaviour.md#procmdstat.
 
@@ -49,10 +49,10 @@ impl Pass<'_> {
     }
 }
 
-/// As lines of `detail`, which mdadm has not: that passes are frozen, and how the last check or repair went.
+/// As lines of `detail`, which mdadm has not: that passes are paused, and how the last check or repair went.
 pub(super) fn write_last(report: &Report, out: &mut String) {
     if report.passes_frozen {
-        field(out, "Passes", "frozen; `uraid unfreeze` lets them go on");
+        field(out, "Passes", "paused; `uraid unfreeze` continues them");
     }
     if let Some(last) = &report.last_check {
         let CheckResult { kind, end, mismatched, corrected, .. } = last;

@@ -138,15 +138,16 @@ impl Session {
     fn say_stop_waits(&self, array: ArrayIndex, members: Vec<String>, end: Duration) {
         let Some(members) = self.runs[array.0].waits.borrow_mut().name(members, end) else { return };
         let stack = &self.setup().stack;
-        let on = if members.is_empty() { "its members".to_owned() } else { members.join(", ") };
+        let who = if members.is_empty() { "its members".to_owned() } else { members.join(", ") };
         let name = &stack.array(array).name;
-        let mut text = format!("{name}: the stop waits for answers of {on}, for at most {end:?} in all");
+        let mut text = format!("{name}: the stop waits for {who} to answer, for at most {end:?} in all");
         for owner in stack.indexes().filter(|owner| self.station.arrays[owner.0].layout().tolerates() > 0) {
             let is_its = |name: &&String| stack.claimed().any(|(of, member)| of == owner && member.name() == **name);
             let its: Vec<&str> = members.iter().filter(is_its).map(String::as_str).collect();
             if !its.is_empty() {
+                let without = if its.len() == 1 { its[0] } else { "these members" };
                 let (name, its) = (&stack.array(owner).name, its.join(" "));
-                text.push_str(&format!("; `uraid fail {name} {its}` ends it without them"));
+                text.push_str(&format!("; `uraid fail {name} {its}` lets it continue without {without}"));
             }
         }
         warn(&text);
