@@ -1,9 +1,11 @@
 //! Citations in sources and documents must exist in the repository.
-//! Owns: paths, headings, numbers of docs/reliability.md, code that STYLE.md quotes, names of papers that no clone has.
+//! Owns: paths, headings, tests named with their file, numbers of docs/reliability.md, code that STYLE.md quotes, names of
+//! papers that no clone has.
 //! Not here: links without an anchor (`tidy`). Invariant: a finding names the file, the line and what is missing.
 //!
 //! ```text
 //!   Spec: docs/md/formats.md#bitmap      a path below docs/ or crates/, in a comment or a document; the heading, if named
+//!   `crates/NAME/tests/b.rs`: `a_test`   in a document: the file has a function of that name
 //!   the ack comes too early (R4)         an entry of docs/reliability.md, in a comment, a string or a document
 //!   // crates/block/src/units.rs         the first line of a block of STYLE.md: the rest of the block is in that file
 //! ```
@@ -43,6 +45,8 @@ pub(crate) fn check(root: &Path) -> Vec<Finding> {
     for path in files {
         let text = read(&path);
         known.files.extend(cited_paths_in(&path, &text).into_iter().filter(|cited| root.join(cited).exists()));
+        let tests = text.lines().flat_map(named_tests);
+        known.tests.extend(tests.filter(|(file, test)| read(file).contains(&format!("fn {test}("))));
         found.extend(known.check(&path, &text));
         if path == Path::new(QUOTES) {
             found.extend(check_quotes(&path, &text, &read));
@@ -62,6 +66,8 @@ struct Known {
     headings: BTreeMap<PathBuf, BTreeSet<String>>,
     /// Cited paths that exist.
     files: BTreeSet<PathBuf>,
+    /// Cited tests that exist, each with its file.
+    tests: BTreeSet<(PathBuf, String)>,
 }
 
 impl Known {
@@ -102,6 +108,10 @@ impl Known {
             }
             for anchor in link_anchors(path, line) {
                 found.extend(self.missing_anchor(&anchor.0, &anchor.1).map(|what| finding(index + 1, what)));
+            }
+            let tests = if path.extension().is_some_and(|it| it == "md") { named_tests(line) } else { Vec::new() };
+            for (file, test) in tests.into_iter().filter(|test| !self.tests.contains(test)) {
+                found.push(finding(index + 1, format!("{} has no function {test}", file.display())));
             }
         }
         for (index, line) in text.lines().enumerate() {
@@ -178,6 +188,30 @@ fn cited_paths(line: &str) -> Vec<(PathBuf, Option<&str>)> {
             continue;
         }
         found.push((PathBuf::from(path), rest.strip_prefix('#').map(anchor)));
+    }
+    found
+}
+
+/// The tests that a line of a document names with their file: "`crates/NAME/tests/b.rs`: `one`, `two`", or "`one`, `two`
+/// in `crates/NAME/tests/b.rs`".
+fn named_tests(line: &str) -> Vec<(PathBuf, String)> {
+    let parts: Vec<&str> = line.split('`').collect();
+    let is_name = |part: &str| part.contains('_') && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_file = |part: &str| part.starts_with("crates/") && part.ends_with(".rs");
+    let mut found = Vec::new();
+    // What is in backticks is in the odd parts.
+    for file in (1..parts.len()).step_by(2).filter(|at| is_file(parts[*at])) {
+        let mut take = |name: usize| found.push((PathBuf::from(parts[file]), parts[name].to_string()));
+        let joint = |first| if first { ": " } else { ", " };
+        let behind = (file..parts.len().saturating_sub(2)).step_by(2);
+        behind
+            .take_while(|at| parts[at + 1] == joint(*at == file) && is_name(parts[at + 2]))
+            .for_each(|at| take(at + 2));
+        let joint = |first| if first { " in " } else { ", " };
+        let before = (3..=file).rev().step_by(2);
+        before
+            .take_while(|at| parts[at - 1] == joint(*at == file) && is_name(parts[at - 2]))
+            .for_each(|at| take(at - 2));
     }
     found
 }
@@ -277,6 +311,8 @@ mod tests {
         let mut known = Known::new("| **D1** | a stale member |\n| **R4** | an answer too early |\n");
         known.headings.insert(PathBuf::from("docs/a.md"), headings("# A\n\n## Flush, FUA: `now`\n"));
         known.files.insert(PathBuf::from("docs/a.md"));
+        known.files.insert(PathBuf::from("crates/a/tests/b.rs"));
+        known.tests.insert((PathBuf::from("crates/a/tests/b.rs"), "it_is_so".to_string()));
         known
     }
 
@@ -327,6 +363,20 @@ mod tests {
         assert_eq!(findings("docs/md/c.md", "[a](../a.md#flush-fua-now), [b](http://x/#y)\n"), Vec::<String>::new());
         assert_eq!(findings("docs/md/c.md", "[a](../a.md#gone)\n"), ["docs/md/c.md:1: docs/a.md has no heading #gone"]);
         assert_eq!(findings("docs/a.md", "[a](#gone)\n").len(), 1);
+    }
+
+    #[test]
+    fn cited_tests_must_exist() {
+        let gone = "docs/a.md:1: crates/a/tests/b.rs has no function it_is_gone";
+        for (line, expected) in [
+            ("| a | `crates/a/tests/b.rs`: `it_is_so` |", Vec::new()),
+            ("| `it_is_so` in `crates/a/tests/b.rs` | `it_is_gone` |", Vec::new()),
+            ("`crates/a/tests/b.rs`: `it_is_so`, `it_is_gone`", vec![gone]),
+            ("`it_is_gone`, `it_is_so` in `crates/a/tests/b.rs`", vec![gone]),
+            ("`crates/a/tests/b.rs`: `it_is_gone`; `it_is_gone` in `crates/a/tests/b.rs`", vec![gone, gone]),
+        ] {
+            assert_eq!(findings("docs/a.md", line), expected, "{line}");
+        }
     }
 
     #[test]
