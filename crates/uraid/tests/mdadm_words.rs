@@ -38,6 +38,7 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
         ("--examine-bitmap a", "--examine-bitmap: uraid has no command that shows a bitmap alone"),
         ("create -l 5 -n 3 -k ppl a b c", "-k: uraid has no journal and no PPL yet"),
         ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid treats all members alike yet"),
+        ("create -l 5 -n 3 --write-zeroes a b c", "--write-zeroes: uraid writes no zeroes to new members"),
         ("serve --update=name a b", "--update: uraid does not change superblocks"),
         ("fail home --add m1", "--add: uraid has a command for each: `uraid add`"),
     ] {
@@ -59,7 +60,7 @@ fn every_option_of_mdadm_is_taken_or_refused_by_name_with_a_reason() {
         no-degraded no-sharing nodes nofailfast offroot oneshot parity path pid-file prefer program query quiet \
         raid-devices re-add readonly readwrite rebuild-map remove replace restore rounding run scan size \
         spare-devices sparc2.2 stop subarray super-minor symlinks syslog test udev-rules update update-subarray uuid \
-        verbose wait wait-clean with write-behind write-journal write-mostly zero-superblock";
+        verbose wait wait-clean with write-behind write-journal write-mostly write-zeroes zero-superblock";
     let scratch = Scratch::new();
     for option in OPTIONS.split_whitespace().map(|word| format!("--{word}")) {
         for subcommand in ["create", "serve", "detail", "fail", "stop"] {

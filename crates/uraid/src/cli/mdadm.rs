@@ -110,6 +110,10 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--detail-platform", "--subarray", "--offroot"], "does not know the RAID of firmware (IMSM, DDF)"),
     (&["--examine-badblocks"], "has no command for them alone: `uraid examine MEMBER` shows the list of bad blocks"),
     (&["--sparc2.2"], "does not repair superblocks of Linux 2.2 on Sparc. Use mdadm"),
+    (
+        &["--write-zeroes"],
+        "writes no zeroes to new members: a new array is made consistent while it serves, or takes --assume-clean",
+    ),
     (&["--logical-block-size"], "does not choose the size of logical blocks: it serves sectors of 512 bytes"),
     (&["--help-options"], "lists the options of a subcommand with `uraid SUBCOMMAND --help`"),
     (&["--dump", "--restore"], "does not dump superblocks. `uraid examine --json` shows all of their fields"),
