@@ -21,6 +21,7 @@ mod examine;
 mod joining;
 mod life;
 mod log;
+mod md_cases;
 mod mdadm_words;
 mod members;
 mod passes;

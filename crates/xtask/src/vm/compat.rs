@@ -1,5 +1,6 @@
 //! The results of the matrix: the counts on the screen and in `docs/compat.md`.
-//! Owns: the columns, the sums, the text of the document. Not here: the checks themselves (`matrix`).
+//! Owns: the columns, the sums, the text of the document. Not here: the checks themselves (`matrix`); the section about
+//! mdadm's tests (`mdadm_tests.md`).
 //! Invariant: the document counts what was run, and names what belongs to the form and was not run.
 
 use super::cases::Case;
@@ -132,7 +133,7 @@ impl Results {
             .cells
             .values()
             .fold(Tally::default(), |sum, it| Tally { passed: sum.passed + it.passed, failed: sum.failed + it.failed });
-        let mut text = INTRODUCTION.to_string();
+        let mut text = [INTRODUCTION, MDADM_TESTS].concat();
         let _ = write!(
             text,
             "\n## The last run\n\nWritten by `cargo xtask vm matrix --full{minutes}` on {}. Kernels: {}. mdadm, on the host \
@@ -260,10 +261,20 @@ Not in the form: raid5's three `ddf` names (mdadm 4.2 makes of them the layouts 
 other sizes, external bitmaps and journals.
 ";
 
+/// The section about mdadm's test suite.
+const MDADM_TESTS: &str = include_str!("mdadm_tests.md");
+
 #[cfg(test)]
 mod tests {
     use super::super::cases;
     use super::*;
+
+    #[test]
+    fn the_committed_document_has_the_sections_that_no_run_changes() {
+        let committed =
+            std::fs::read_to_string(project::root().join("docs/compat.md")).expect("it is in the repository");
+        assert!(committed.starts_with(&[INTRODUCTION, MDADM_TESTS].concat()), "docs/compat.md is not from this source");
+    }
 
     #[test]
     fn the_document_names_what_was_not_run() {
