@@ -48,6 +48,8 @@ enum Step {
     Fail,
     /// The spare is removed and added again.
     RemoveAndAdd,
+    /// The bitmap is removed, and another one is added, several times.
+    Bitmap,
     /// A member leaves and comes back to its slot, by the bitmap.
     ReAdd,
     /// Everything is compared.
@@ -64,7 +66,8 @@ impl Step {
     }
 }
 
-const STEPS: [Step; 6] = [Step::Fail, Step::RemoveAndAdd, Step::ReAdd, Step::Check, Step::Repair, Step::Freeze];
+const STEPS: [Step; 7] =
+    [Step::Fail, Step::RemoveAndAdd, Step::Bitmap, Step::ReAdd, Step::Check, Step::Repair, Step::Freeze];
 
 /// The counts of one day.
 #[derive(Clone, Copy, Default, Debug)]
@@ -249,6 +252,16 @@ impl Day {
                 self.uraid(server, "remove", &[&spare], 0)?;
                 self.uraid(server, "add", &[&spare], 0)
             }
+            Step::Bitmap => {
+                // Until any kill comes.
+                for chunk in ["64K", "1M", "64K"] {
+                    self.uraid(server, "bitmap", &["none"], 0)?;
+                    std::thread::sleep(Duration::from_millis(80));
+                    self.uraid(server, "bitmap", &["internal", "--bitmap-chunk", chunk], 0)?;
+                    std::thread::sleep(Duration::from_millis(80));
+                }
+                Ok(())
+            }
             Step::ReAdd => {
                 // A spare would take the slot before the member comes back.
                 let spare = self.device(server, "spare")?;
@@ -303,7 +316,8 @@ impl Day {
         Ok(())
     }
 
-    /// Adds every device that is missing, and waits until each slot has a member that is in sync.
+    /// Adds every device that is missing, and waits until each slot has a member that is in sync. The array has a bitmap
+    /// afterwards.
     fn make_whole(&self, server: &Server) -> Result<(), String> {
         for device in &self.devices {
             let device = device.display().to_string();
@@ -316,7 +330,11 @@ impl Day {
                 None => self.uraid(server, "add", &["--force", &device], 0)?,
             }
         }
-        wait_until_whole(server)
+        wait_until_whole(server)?;
+        if detail(server)?.contains("Intent Bitmap") {
+            return Ok(());
+        }
+        self.uraid(server, "bitmap", &["internal"], 0)
     }
 
     /// Any device in this state.

@@ -316,6 +316,14 @@ impl Controlled for Overseer {
                 PassKind::Repair => report.repair = progress,
             }
         }
+        // The bitmap may have been added or removed since the start.
+        match status.bitmap {
+            Some(_) => "bitmap".clone_into(&mut report.consistency_policy),
+            None if report.consistency_policy == "bitmap" && status.gate != Gate::ReadOnly => {
+                "resync".clone_into(&mut report.consistency_policy);
+            }
+            None => {}
+        }
         report.bitmap = status.bitmap.map(|bitmap| report::Bitmap {
             chunk_sectors: bitmap.chunk.0,
             chunks: bitmap.chunks,

@@ -160,6 +160,8 @@ fn a_running_array_gets_a_bitmap_that_names_what_a_crash_leaves() {
         assert_eq!(served.client().write(9 * MIB, &pattern(1, 4096)).expect("connected"), 0);
         let said = change(&scratch, "bitmap bits internal --bitmap-chunk 64K");
         assert_eq!(said, "bits: has a bitmap, a bit for each 64 KiB\n", "raid{level}");
+        let shown = change(&scratch, "detail bits");
+        assert!(shown.contains("Intent Bitmap : Internal\n") && shown.contains("Policy : bitmap\n"), "{shown}");
         assert!(
             members.iter().all(|member| dirty(&scratch, member) <= 1),
             "raid{level}: only what is written is named"
@@ -177,6 +179,8 @@ fn a_running_array_gets_a_bitmap_that_names_what_a_crash_leaves() {
         expect_bytes(&served, 5 * MIB, &pattern(2, 4096));
         assert_eq!(change(&scratch, "--grow --bitmap=none bits"), "bits: has no bitmap any more\n", "raid{level}");
         assert_eq!(report(&scratch)["bitmap"], Value::Null);
+        let shown = change(&scratch, "detail bits");
+        assert!(!shown.contains("Intent Bitmap") && shown.contains("Policy : resync\n"), "{shown}");
         for member in &members {
             let text = scratch.uraid([std::ffi::OsStr::new("examine"), member.as_os_str()]).expect_done().stdout;
             assert!(!text.contains("Internal Bitmap"), "raid{level}: {text}");
