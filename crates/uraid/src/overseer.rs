@@ -316,20 +316,7 @@ impl Controlled for Overseer {
                 PassKind::Repair => report.repair = progress,
             }
         }
-        // The bitmap may have been added or removed since the start.
-        match status.bitmap {
-            Some(_) => "bitmap".clone_into(&mut report.consistency_policy),
-            None if report.consistency_policy == "bitmap" && status.gate != Gate::ReadOnly => {
-                "resync".clone_into(&mut report.consistency_policy);
-            }
-            None => {}
-        }
-        report.bitmap = status.bitmap.map(|bitmap| report::Bitmap {
-            chunk_sectors: bitmap.chunk.0,
-            chunks: bitmap.chunks,
-            dirty: bitmap.dirty,
-            pages_dirty: bitmap.groups_dirty,
-        });
+        bitmap::show(&status, &mut report);
         report.passes_frozen = self.array.are_passes_paused();
         report.last_check = self.check_result(false);
         report.read_only = self.session.setup().stack.read_only_text(self.index);

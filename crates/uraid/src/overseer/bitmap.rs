@@ -1,13 +1,32 @@
 //! Gives a running array a write-intent bitmap, or takes it away, by command.
-//! Owns: what is answered and said. Not here: the steps (`engine`), how calls arrive (`control`).
+//! Owns: what is answered and said, what a report says of it. Not here: the steps (`engine`), how calls arrive (`control`).
 
 use super::Overseer;
 use crate::progress::pass_word;
+use crate::report::{self, Report};
 use crate::rpc::{BitmapCall, RpcError};
 use crate::with_causes;
 use serde_json::{Value, json};
 use uraid_block::Sectors;
-use uraid_engine::ChangeBitmapError;
+use uraid_engine::view::Gate;
+use uraid_engine::{ChangeBitmapError, Status};
+
+/// What a report says of the bitmap, which may have been added or removed since the start.
+pub(super) fn show(status: &Status, report: &mut Report) {
+    match status.bitmap {
+        Some(_) => "bitmap".clone_into(&mut report.consistency_policy),
+        None if report.consistency_policy == "bitmap" && status.gate != Gate::ReadOnly => {
+            "resync".clone_into(&mut report.consistency_policy);
+        }
+        None => {}
+    }
+    report.bitmap = status.bitmap.map(|bitmap| report::Bitmap {
+        chunk_sectors: bitmap.chunk.0,
+        chunks: bitmap.chunks,
+        dirty: bitmap.dirty,
+        pages_dirty: bitmap.groups_dirty,
+    });
+}
 
 impl Overseer {
     pub(super) async fn change_bitmap(&self, call: BitmapCall) -> Result<Value, RpcError> {
