@@ -3,6 +3,7 @@
 //! what is left after a crash (`checks`).
 
 use crate::bits::bitmap_to_add;
+use crate::checking::start_over;
 use crate::rig::{Live, Rig};
 use crate::trace::Event;
 use std::time::Duration;
@@ -17,9 +18,7 @@ impl Rig {
         let (array, executor, started) = (live.arrays[0].clone(), self.executor.clone(), live.started.clone());
         let (setup, mut rng) = (self.setup.clone(), self.rng.fork());
         self.executor.spawn(0, "bitmap changer", async move {
-            while started.get().is_none() {
-                executor.sleep(Duration::from_micros(100)).await;
-            }
+            start_over(&executor, &started).await;
             for _ in 0..rng.between(1, 4) {
                 let longest = *rng.pick(&[50, 2_000, 300_000]);
                 executor.sleep(Duration::from_micros(rng.below(longest))).await;

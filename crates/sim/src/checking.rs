@@ -4,10 +4,12 @@
 //! Invariant: passes are never left paused.
 
 use crate::checks::unreadable_stays_dirty::Resynced;
+use crate::executor::Executor;
 use crate::faults::FaultKind;
 use crate::judge::Judge;
 use crate::rig::{Live, Rig};
 use crate::trace::Event;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::view::Gate;
@@ -31,10 +33,8 @@ impl Rig {
         };
         let started = live.started.clone();
         self.executor.spawn(0, "checker", async move {
-            // Wait for the end of the start: only then does the guard know whether a pass runs.
-            while started.get().is_none() {
-                executor.sleep(Duration::from_micros(100)).await;
-            }
+            // Only then does the guard know whether a pass runs.
+            start_over(&executor, &started).await;
             for _ in 0..rng.between(1, 4) {
                 let longest = *rng.pick(&[50, 2_000, 300_000]);
                 executor.sleep(Duration::from_micros(rng.below(longest))).await;
@@ -76,6 +76,15 @@ impl Rig {
                 }
             }
         });
+    }
+}
+
+/// Waits for the end of the start, however long: a member may never answer in it, and each look is a step of the run.
+pub(crate) async fn start_over(executor: &Executor, started: &Cell<Option<bool>>) {
+    let mut pause = Duration::from_micros(100);
+    while started.get().is_none() {
+        executor.sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(100));
     }
 }
 

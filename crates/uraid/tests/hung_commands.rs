@@ -191,7 +191,7 @@ fn a_stop_that_gives_up_names_the_member_and_leaves_the_others_to_the_next_start
     // The flush of the idle clean-up.
     std::thread::sleep(Duration::from_secs(2));
     rig.served.signal(rustix::process::Signal::TERM);
-    rig.served.wait_for(&format!("Z hung: the stop waits for answers of {hung}, for at most 21s in all"));
+    rig.served.wait_for(&format!("Z hung: the stop waits for {hung} to answer, for at most 21s in all"));
     rig.served.wait_for(&format!("Z hung: member {hung} has not answered: the kernel keeps this process"));
     assert!(!rig.served.has_ended(), "the kernel keeps it");
     let others: Vec<PathBuf> = [0, 2, 3].map(|at| rig.members[at].clone()).into();
