@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::Tick;
 use uraid_block::local::{Either, Notify, Receiver, race};
 
 /// The host's default timeout of a member.
@@ -17,6 +18,9 @@ const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Hang {
     is_under_way: Cell<bool>,
+    /// When the first request that it has not answered is too old. A read that was cut counts, too: the host still waits
+    /// for it.
+    late_at: Cell<Option<Tick>>,
     /// It did not answer in time and has not answered since.
     is_late: Cell<bool>,
     /// Requests wait until the array fails the member, without [`MEMBER_TIMEOUT`].
@@ -64,6 +68,7 @@ impl Hang {
     pub(super) fn forget(&self) {
         self.is_under_way.set(false);
         self.is_late.set(false);
+        self.late_at.set(None);
         self.has_no_deadline.set(false);
         self.is_dead.set(false);
         self.writes.borrow_mut().clear();
@@ -95,6 +100,7 @@ impl Disk {
         }
         self.hang.is_under_way.set(false);
         self.hang.is_late.set(false);
+        self.hang.late_at.set(None);
         self.hang.has_no_deadline.set(false);
         self.hang.changed.notify_all();
     }
@@ -119,13 +125,19 @@ impl Disk {
         let counted = Counted(self);
         let is_over = || hang.is_dead.get() || hang.is_late.get() || !hang.is_under_way.get();
         let over = hang.changed.wait_for(|| is_over().then_some(()));
+        let now = self.executor.now();
+        let late_at = hang.late_at.get().unwrap_or(now + MEMBER_TIMEOUT);
         if hang.has_no_deadline.get() {
             over.await;
-        } else if matches!(race(over, self.executor.sleep(MEMBER_TIMEOUT)).await, Either::Right(())) {
-            hang.is_late.set(true);
-            hang.changed.notify_all();
-            let (disk, wait) = (self.clone(), Duration::from_secs(self.executor.random(|rng| rng.between(1, 3600))));
-            self.executor.after(wait, move || disk.end_hang());
+        } else {
+            hang.late_at.set(Some(late_at));
+            if matches!(race(over, self.executor.sleep(late_at.since(now))).await, Either::Right(())) {
+                hang.is_late.set(true);
+                hang.changed.notify_all();
+                let (disk, wait) =
+                    (self.clone(), Duration::from_secs(self.executor.random(|rng| rng.between(1, 3600))));
+                self.executor.after(wait, move || disk.end_hang());
+            }
         }
         // `end` counts the end of this request.
         std::mem::forget(counted);
