@@ -4,7 +4,7 @@
 
 use crate::failure::{ErrorReport, Failure, ReadError};
 use crate::findings::Mismatch;
-use crate::pass_control::Steering;
+use crate::progress::Steering;
 use crate::progress::{PassOrder, PassReport};
 use crate::range_lock::LockId;
 use crate::recorded::{FailureOutcome, Recorded};

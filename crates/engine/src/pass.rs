@@ -20,9 +20,9 @@
 
 use crate::findings::Mismatch;
 use crate::mark::{self, Mark};
-use crate::pass_control::{PassPace, Steering};
+use crate::pass_control::PassPace;
 use crate::permit::UNIT;
-use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, WINDOW};
+use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Steering, WINDOW};
 use crate::resync::{Resync, Window};
 use crate::row_io::RowIo;
 use crate::sabotage;

@@ -1,5 +1,5 @@
 //! What a pass is told while it runs: to pause, to end, how fast it may be.
-//! Owns: [`Steering`], [`SpeedLimits`], [`PassPace`], when the next window of this shard may begin. Not here: windows
+//! Owns: [`PassPace`], when the next window of this shard may begin. Not here: windows
 //! (`pass`), who tells (`passes::asked`).
 //! Invariant: a task that waits here is in no epoch and holds no lock, and goes on at once when the gate closes.
 //!
@@ -13,6 +13,7 @@
 //!
 //! A pass that was faster than its minimum while clients were quiet need not be slower than it when they come back.
 
+use crate::progress::{SpeedLimits, Steering};
 use crate::shared::Shared;
 use crate::view::Gate;
 use crate::world::World;
@@ -26,24 +27,6 @@ const QUIET: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(5);
 /// The longest that a waiting window sleeps before it checks again what the pass is told.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
-
-/// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct SpeedLimits {
-    /// While clients are served, a pass that is faster than this waits for them. `None`: it never waits.
-    pub min: Option<u64>,
-    /// Never faster. `None`: as fast as the members are.
-    pub max: Option<u64>,
-}
-
-/// What every shard is told.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Steering {
-    /// Orders up to this number end where they are.
-    pub(crate) ended: u64,
-    pub(crate) is_paused: bool,
-    pub(crate) limits: SpeedLimits,
-}
 
 /// The pace of one shard's windows.
 pub(crate) struct PassPace {

@@ -114,6 +114,24 @@ pub(crate) struct PassReport {
     pub(crate) counts: PassCounts,
 }
 
+/// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SpeedLimits {
+    /// While clients are served, a pass that is faster than this waits for them. `None`: it never waits.
+    pub min: Option<u64>,
+    /// Never faster. `None`: as fast as the members are.
+    pub max: Option<u64>,
+}
+
+/// What every shard is told.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Steering {
+    /// Orders up to this number end where they are.
+    pub(crate) ended: u64,
+    pub(crate) is_paused: bool,
+    pub(crate) limits: SpeedLimits,
+}
+
 /// What a resync goes through: sectors of each member on parity levels, of the array on mirrors.
 pub(crate) fn total(layout: &Layout) -> Sectors {
     match layout {

@@ -4,9 +4,9 @@
 use super::Array;
 use crate::World;
 use crate::findings::Checked;
-use crate::pass_control::SpeedLimits;
 use crate::passes::CheckError;
 use crate::progress::PassKind;
+use crate::progress::SpeedLimits;
 
 impl<W: World> Array<W> {
     /// Begins a check: compares all copies, or parity with data, beside requests, and changes nothing but sectors that a
