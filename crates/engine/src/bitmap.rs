@@ -65,6 +65,17 @@ struct State {
     holders: Vec<usize>,
 }
 
+/// What the superblocks say of a bitmap, and so what a write needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// None lists it yet: bits are only noted.
+    Noting,
+    /// Some may list it: a bit is durable before its data.
+    InForce,
+    /// None lists it any more: no bit is needed.
+    Ended,
+}
+
 /// The bitmap of an array; on shard 0 only.
 pub(crate) struct Bitmap<W: World> {
     steward: Rc<Steward<W>>,
@@ -73,8 +84,7 @@ pub(crate) struct Bitmap<W: World> {
     /// One round of pages at a time.
     turn: Rc<Semaphore>,
     state: RefCell<State>,
-    /// A bit is durable before its data. Else the superblocks do not list the bitmap yet, and bits are only noted.
-    is_in_force: Cell<bool>,
+    phase: Cell<Phase>,
     /// Members that do not hold it when it begins.
     behind: Vec<usize>,
     clear_after: Duration,
@@ -84,8 +94,6 @@ pub(crate) struct Bitmap<W: World> {
     /// No clearing begins.
     holds_clearing: Cell<bool>,
     cleared: Notify,
-    /// The array has it no more.
-    has_ended: Cell<bool>,
 }
 
 /// What `detail` shows of a bitmap.
@@ -107,7 +115,7 @@ impl<W: World> Bitmap<W> {
         judge: &Rc<Judge<W>>,
         flusher: &Rc<Flusher<W>>,
         plan: &BitmapPlan,
-        is_in_force: bool,
+        phase: Phase,
     ) -> Rc<Bitmap<W>> {
         let image = plan.image.clone();
         let has_slot = |member: &usize| steward.master().members()[*member].slot().is_some();
@@ -121,7 +129,7 @@ impl<W: World> Bitmap<W> {
             flusher: flusher.clone(),
             turn: Semaphore::new(1),
             state: RefCell::new(state),
-            is_in_force: Cell::new(is_in_force),
+            phase: Cell::new(phase),
             behind: plan.behind.clone(),
             clear_after: steward.shared.config.clear_bits_after.unwrap_or(Duration::from_secs(seconds)),
             // No request has come yet.
@@ -129,7 +137,6 @@ impl<W: World> Bitmap<W> {
             is_clearing: Cell::new(false),
             holds_clearing: Cell::new(false),
             cleared: Notify::new(),
-            has_ended: Cell::new(false),
         })
     }
 
@@ -170,14 +177,14 @@ impl<W: World> Bitmap<W> {
     pub(crate) async fn begin_to_set(&self) -> Result<(), FailedMember> {
         let _one = self.turn.acquire(1).await;
         // A write that asks from here on waits for the turn.
-        self.is_in_force.set(true);
+        self.phase.set(Phase::InForce);
         // A frozen array lists no bitmap.
         while self.steward.master().frozen_error().is_none()
             && let Some(pages) = self.take_due()
         {
             let failed = self.write_to_holders(&pages).await;
             if let Some(failed) = failed.first() {
-                self.is_in_force.set(false);
+                self.phase.set(Phase::Noting);
                 return Err(*failed);
             }
             self.note_durable(&pages);
@@ -227,11 +234,11 @@ impl<W: World> Bitmap<W> {
     /// Makes these bits durable. This never waits for a drain, so a request that is counted in an epoch may wait for
     /// this.
     pub(crate) async fn need(&self, chunks: Range<u64>) -> Result<(), IoError> {
-        if !self.ask(chunks.clone()) || !self.is_in_force.get() {
+        if !self.ask(chunks.clone()) || !self.is_in_force() {
             return Ok(());
         }
         let _one = self.turn.acquire(1).await;
-        if self.has_ended.get() || !self.is_in_force.get() {
+        if !self.is_in_force() {
             return Ok(());
         }
         if self.state.borrow().durable.first_clear_in(chunks.clone()).is_none() {
@@ -263,7 +270,7 @@ impl<W: World> Bitmap<W> {
     /// members that failed. The caller judges them.
     pub(crate) async fn show_events(&self, events: u64, members: &[usize]) -> Vec<FailedMember> {
         let _one = self.turn.acquire(1).await;
-        if self.has_ended.get() || !self.is_in_force.get() {
+        if !self.is_in_force() {
             return Vec::new();
         }
         self.state.borrow_mut().image.change_header(|header| header.events = events);
@@ -276,6 +283,10 @@ impl<W: World> Bitmap<W> {
     fn holders(&self) -> Vec<usize> {
         let is_trusted = |member: &usize| self.steward.master().members()[*member].is_trusted();
         self.state.borrow().holders.iter().copied().filter(is_trusted).collect()
+    }
+
+    fn is_in_force(&self) -> bool {
+        self.phase.get() == Phase::InForce
     }
 
     fn is_holder(&self, member: usize) -> bool {
@@ -393,7 +404,7 @@ impl<W: World> Bitmap<W> {
         let shared = &self.steward.shared;
         loop {
             race(shared.world.sleep(self.clear_after), shared.stopped()).await;
-            if self.steward.is_stopping.get() || self.has_ended.get() {
+            if self.steward.is_stopping.get() || self.phase.get() == Phase::Ended {
                 return;
             }
             self.is_clearing.set(true);
@@ -420,7 +431,7 @@ impl<W: World> Bitmap<W> {
     }
 
     fn may_write(&self) -> bool {
-        let is_kept = !self.steward.is_stopping.get() && !self.holds_clearing.get() && !self.has_ended.get();
+        let is_kept = !self.steward.is_stopping.get() && !self.holds_clearing.get() && self.is_in_force();
         self.steward.master().gate() == Gate::Open && is_kept
     }
 
@@ -551,7 +562,7 @@ impl<W: World> Bitmap<W> {
 
     /// The array has no bitmap from here on. The caller has the turn.
     pub(crate) fn end(&self) {
-        self.has_ended.set(true);
+        self.phase.set(Phase::Ended);
     }
 
     /// Waits until no round of pages is under way. None begins until the permit is dropped.

@@ -1,6 +1,6 @@
 //! A bitmap for an array that has none, and none for one that has it, while the array serves.
-//! Owns: [`BitmapChanger`], [`ChangeBitmapError`], the order of the steps. Not here: setting and
-//! clearing bits (`bitmap`), its place and first bytes (`uraid_format::create`), superblocks (`record`).
+//! Owns: [`BitmapChanger`], [`ChangeBitmapError`], the order of the steps. Not here: setting and clearing bits
+//! (`bitmap`), its place and first bytes (`uraid_format::create`), superblocks (`record`).
 //! Invariant: while any superblock lists a bitmap, every write under way has its bit in it.
 //!
 //! ```text
@@ -23,7 +23,7 @@
 
 use crate::World;
 use crate::assemble::BitmapPlan;
-use crate::bitmap::Bitmap;
+use crate::bitmap::{Bitmap, Phase};
 use crate::current_bitmap::CurrentBitmap;
 use crate::failing::Judge;
 use crate::flush::Flusher;
@@ -33,7 +33,7 @@ use crate::passes::Passes;
 use crate::progress::{self, PassKind};
 use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::Steward;
+use crate::steward::{NotNow, Steward};
 use crate::view::{Epoch, Gate};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -80,7 +80,7 @@ pub enum ChangeBitmapError {
     /// A pass runs or is due.
     #[error("a pass runs, or is due")]
     Busy(PassKind),
-    /// A member returns or is being recovered.
+    /// A former member takes its slot back.
     #[error("a member is about to return; try again")]
     MemberReturns,
     /// A resync met sectors that it could not read.
@@ -95,6 +95,16 @@ pub enum ChangeBitmapError {
     /// The array is frozen.
     #[error("the array is frozen, so its superblocks cannot say what changes")]
     Frozen(#[source] IoError),
+}
+
+impl From<NotNow> for ChangeBitmapError {
+    fn from(reason: NotNow) -> ChangeBitmapError {
+        match reason {
+            NotNow::ReadOnly => ChangeBitmapError::ReadOnly,
+            NotNow::NotOpen => ChangeBitmapError::NotOpen,
+            NotNow::Frozen(error) => ChangeBitmapError::Frozen(error),
+        }
+    }
 }
 
 /// Adds and removes the bitmap; on shard 0 only.
@@ -178,7 +188,7 @@ impl<W: World> BitmapChanger<W> {
             let _one = steward.transition.acquire(1).await;
             self.check_add()?;
             let change = BitmapChange::to_use(bitmap.offset, bitmap.image.header());
-            let bitmap = Bitmap::new(steward, &self.judge, &self.flusher, &self.plan(bitmap)?, false);
+            let bitmap = Bitmap::new(steward, &self.judge, &self.flusher, &self.plan(bitmap)?, Phase::Noting);
             // Before the view: a write that has it asks at once.
             self.current.set(Some(bitmap.clone()));
             (bitmap, steward.publish(Change::Bitmap(change)).await)
@@ -264,9 +274,7 @@ impl<W: World> BitmapChanger<W> {
         let epoch = {
             let _one = steward.transition.acquire(1).await;
             self.check_remove()?;
-            if steward.master().lists_bitmap() {
-                steward.apply(Change::Bitmap(BitmapChange::Unlist));
-            }
+            steward.apply(Change::Bitmap(BitmapChange::Unlist));
             let version = steward.master().version();
             if !sabotage::is(Sabotage::DropListed)
                 && let Err(error) = self.recorder.record_up_to(version).await
@@ -280,10 +288,6 @@ impl<W: World> BitmapChanger<W> {
         };
         // Requests that have asked for bits leave.
         steward.drain(epoch).await;
-        if sabotage::is(Sabotage::DropListed) {
-            let version = steward.master().version();
-            let _ = self.recorder.record_up_to(version).await;
-        }
         Ok(())
     }
 
@@ -324,19 +328,11 @@ impl<W: World> BitmapChanger<W> {
     }
 
     fn check_open(&self) -> Result<(), ChangeBitmapError> {
-        let (shared, master) = (&self.steward.shared, self.steward.master());
+        let shared = &self.steward.shared;
         if !shared.is_redundant() {
             return Err(ChangeBitmapError::NoRedundancy { level: shared.layout.level() });
         }
-        if let Some(error) = master.frozen_error() {
-            return Err(ChangeBitmapError::Frozen(error));
-        }
-        match master.gate() {
-            _ if self.steward.is_stopping.get() => Err(ChangeBitmapError::NotOpen),
-            Gate::ReadOnly => Err(ChangeBitmapError::ReadOnly),
-            Gate::Closed | Gate::Stopped | Gate::Frozen(_) => Err(ChangeBitmapError::NotOpen),
-            Gate::Open => Ok(()),
-        }
+        Ok(self.steward.check_open()?)
     }
 
     fn not_recorded(&self, error: IoError) -> ChangeBitmapError {

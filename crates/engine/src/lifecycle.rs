@@ -6,7 +6,7 @@
 
 use crate::World;
 use crate::assemble::BitmapPlan;
-use crate::bitmap::{Bitmap, BitmapStatus};
+use crate::bitmap::{Bitmap, BitmapStatus, Phase};
 use crate::by_command::Commands;
 use crate::change_bitmap::BitmapChanger;
 use crate::clean::DirtyMark;
@@ -136,7 +136,7 @@ impl<W: World> Lifecycle<W> {
         let steward = Steward::new(shared, master);
         let judge = Judge::new(&steward);
         let flusher = Flusher::new(&steward);
-        let bitmap = bitmap.map(|plan| Bitmap::new(&steward, &judge, &flusher, plan, true));
+        let bitmap = bitmap.map(|plan| Bitmap::new(&steward, &judge, &flusher, plan, Phase::InForce));
         let bitmap = CurrentBitmap::new(bitmap);
         let recorder = Recorder::new(&steward, &judge, &bitmap);
         let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);

@@ -1,6 +1,6 @@
-//! What a pass does, how far it has come, and what it met: in a window, on a shard, in the array.
-//! Owns: [`PassKind`], [`PassOrder`], [`Progress`], [`PassReport`], [`PassCounts`], what there is to go through, the
-//! longest window. Not here: the pass (`pass`, `passes`).
+//! What a pass does and is told, how far it has come, and what it met: in a window, on a shard, in the array.
+//! Owns: [`PassKind`], [`PassOrder`], [`SpeedLimits`], [`Steering`], [`Progress`], [`PassReport`], [`PassCounts`], what
+//! there is to go through, the longest window. Not here: the pass (`pass`, `passes`), keeping to limits (`pass_control`).
 
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};

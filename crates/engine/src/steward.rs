@@ -1,5 +1,5 @@
 //! The one task of an array that changes its view: members, gate, dirty mark.
-//! Owns: [`Steward`], `publish`, `drain`, the order of the semaphores. Not here: the state and its invariants
+//! Owns: [`Steward`], `publish`, `drain`, when a command may begin, the order of the semaphores. Not here: the state and its invariants
 //! (`master`), which members are failed (`failing`), dirty and clean (`clean`), writing superblocks (`record`), start and
 //! stop (`lifecycle`).
 //! Invariant: the view may stop trusting a member at once. It starts to trust one, or lifts a mark, only after older
@@ -29,7 +29,7 @@ use crate::world::World;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
-use uraid_block::{Sectors, ShardIndex, SlotSet};
+use uraid_block::{IoError, Sectors, ShardIndex, SlotSet};
 
 /// The steward's state; on shard 0 only.
 pub(crate) struct Steward<W: World> {
@@ -51,6 +51,17 @@ pub(crate) struct Passed {
     pub(crate) recovered: Option<(SlotSet, Sectors)>,
 }
 
+/// Why an array takes no command now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotNow {
+    /// It is read-only.
+    ReadOnly,
+    /// It is starting, stopping or stopped.
+    NotOpen,
+    /// It is frozen.
+    Frozen(IoError),
+}
+
 impl<W: World> Steward<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, master: Master) -> Rc<Steward<W>> {
         assert_eq!(shared.world.shard(), STEWARD, "the steward lives on one shard");
@@ -63,6 +74,20 @@ impl<W: World> Steward<W> {
     /// The state. Do not keep it across an await.
     pub(crate) fn master(&self) -> Ref<'_, Master> {
         self.master.borrow()
+    }
+
+    /// Whether the array is open, and no stop has begun.
+    pub(crate) fn check_open(&self) -> Result<(), NotNow> {
+        let master = self.master();
+        if let Some(error) = master.frozen_error() {
+            return Err(NotNow::Frozen(error));
+        }
+        match master.gate() {
+            _ if self.is_stopping.get() => Err(NotNow::NotOpen),
+            Gate::ReadOnly => Err(NotNow::ReadOnly),
+            Gate::Closed | Gate::Stopped | Gate::Frozen(_) => Err(NotNow::NotOpen),
+            Gate::Open => Ok(()),
+        }
     }
 
     /// Changes the state without telling the shards; [`Steward::publish`] tells them, too.

@@ -5,8 +5,7 @@ use super::Array;
 use crate::World;
 use crate::findings::Checked;
 use crate::passes::CheckError;
-use crate::progress::PassKind;
-use crate::progress::SpeedLimits;
+use crate::progress::{PassKind, SpeedLimits};
 
 impl<W: World> Array<W> {
     /// Begins a check: compares all copies, or parity with data, beside requests, and changes nothing but sectors that a

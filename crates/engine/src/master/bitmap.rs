@@ -4,7 +4,6 @@
 use super::Master;
 use crate::StartPlan;
 use crate::intent::BitsShape;
-use crate::sabotage::{self, Sabotage};
 use uraid_block::{Sector, Sectors, SlotSet};
 use uraid_format::bitmap::BitmapHeader;
 use uraid_format::{Features, Superblock};
@@ -76,10 +75,7 @@ impl Master {
             }
             BitmapChange::List => assert!(self.bitmap.is_some() && !is_listed, "writes note their bits"),
             BitmapChange::Unlist => assert!(is_listed, "superblocks list the bitmap"),
-            BitmapChange::Drop => assert!(
-                !is_listed || sabotage::is(Sabotage::DropListed),
-                "a bitmap that superblocks list is kept up to date"
-            ),
+            BitmapChange::Drop => assert!(!is_listed, "a bitmap that superblocks list is kept up to date"),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
 use crate::progress::{self, PassKind, Progress};
 use crate::progress::{SpeedLimits, Steering};
+use crate::steward::NotNow;
 use crate::view::Gate;
 use crate::world::World;
 use std::time::Duration;
@@ -49,6 +50,16 @@ pub enum CheckError {
     NothingLeft,
 }
 
+impl From<NotNow> for CheckError {
+    fn from(reason: NotNow) -> CheckError {
+        match reason {
+            NotNow::ReadOnly => CheckError::ReadOnly,
+            NotNow::NotOpen => CheckError::NotOpen,
+            NotNow::Frozen(error) => CheckError::Frozen(error),
+        }
+    }
+}
+
 impl<W: World> Passes<W> {
     /// Begins a check or repair.
     pub(crate) fn ask(&self, kind: PassKind) -> Result<(), CheckError> {
@@ -71,21 +82,13 @@ impl<W: World> Passes<W> {
         if !shared.is_redundant() {
             return Err(CheckError::NotRedundant);
         }
-        let master = steward.master();
-        if let Some(error) = master.frozen_error() {
-            return Err(CheckError::Frozen(error));
-        }
-        match master.gate() {
-            _ if steward.is_stopping.get() => return Err(CheckError::NotOpen),
-            Gate::ReadOnly => return Err(CheckError::ReadOnly),
-            Gate::Closed | Gate::Stopped | Gate::Frozen(_) => return Err(CheckError::NotOpen),
-            Gate::Open => {}
-        }
+        steward.check_open()?;
         match (self.steering.get().is_paused, self.progress().map(|progress| progress.kind)) {
             (_, Some(kind)) => return Err(CheckError::Busy(kind)),
             (true, None) => return Err(CheckError::Paused),
             (false, None) => {}
         }
+        let master = steward.master();
         if !master.recovering().is_empty() {
             return Err(CheckError::NotRecovered);
         }
