@@ -7,14 +7,13 @@
 //!   window   1 MiB, whose writes meet the windows of a check  |   the writes alone, the check alone
 //! ```
 
-use crate::drive::{self, Place, Section, Side};
+use crate::drive::{self, Place, Side};
 use crate::figures::{Interval, median};
 use crate::measure::{Case, MeasureError, Prepared};
 use crate::on_shards::{self, on_shards};
-use crate::scenario::trial;
 use crate::screen::Screen;
 use crate::table::{self, Row};
-use crate::target::Target;
+use crate::target::{Target, Trial};
 use crate::work::{Pattern, Work};
 use crate::{BenchError, Run};
 use std::cell::Cell;
@@ -58,7 +57,7 @@ pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<
     screen.print(&format!("== {scenario}\n\n"));
     let mut rows = Vec::new();
     for member in [LARGE, SMALL] {
-        let mut target = Target::in_memory(&trial(Level::Raid1, 2, Sectors::ZERO), member, 0, screen)?;
+        let mut target = Target::in_memory(&Trial::new(Level::Raid1, 2, Sectors::ZERO), member, 0, screen)?;
         target.plan.is_dirty = member == LARGE;
         let on = format!("{}, {member}", target.describe());
         let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
@@ -132,17 +131,13 @@ fn measure(case: &Case<'_>, screen: &dyn Screen) -> Result<Found, MeasureError> 
     Ok(found.into_iter().next().expect("one shard gives one value"))
 }
 
-fn rate(section: &Section) -> f64 {
-    section.requests as f64 / section.took.as_secs_f64()
-}
-
 /// Writes, and the part of them that waited.
 async fn write(place: &Rc<Place>, time: Duration) -> Result<(f64, f64), IoError> {
     let before = place.array.counters();
     let section = drive::run(place, Side::Array, time).await?;
     let after = place.array.counters();
     let waited = (after.locks_waited - before.locks_waited) as f64 / (after.writes - before.writes).max(1) as f64;
-    Ok((rate(&section), waited))
+    Ok((section.rate(), waited))
 }
 
 async fn resync_round(place: &Rc<Place>, time: Duration) -> Result<Round, IoError> {

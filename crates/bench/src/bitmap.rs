@@ -6,19 +6,16 @@
 //!   round     no bitmap | a new one: each first write into a chunk waits for its bit | the same one: all bits are set
 //! ```
 
-use crate::drive::{self, Section, Side};
+use crate::drive::{self, Side};
 use crate::figures::{Interval, median};
 use crate::measure::{Case, MeasureError, Prepared};
 use crate::on_shards::{self, on_shards};
-use crate::scenario::{KIB, trial};
 use crate::screen::Screen;
 use crate::table::{self, Row};
-use crate::target::Target;
+use crate::target::{Target, Trial};
 use crate::work::{Pattern, Work};
 use crate::{BenchError, Run};
 use uraid_arrays::{OnShard, Stop};
-use uraid_block::Sectors;
-use uraid_layout::Level;
 
 /// Members that cost nothing, and members that are memory.
 const MEMBERS: [&str; 2] = ["null:1T,completion=deferred", "mem:64M"];
@@ -29,10 +26,9 @@ type Round = [f64; 3];
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     screen.print(&format!("== {scenario}\n\n"));
-    for (level, raid_devices) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 5), (Level::Raid6, 8)] {
-        let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(64 * KIB) };
+    for trial in Trial::redundant() {
         for member in MEMBERS {
-            let target = Target::in_memory(&trial(level, raid_devices, chunk), member, 0, screen)?;
+            let target = Target::in_memory(&trial, member, 0, screen)?;
             let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
             let on = format!("{}, {member}", target.describe());
             let case = Case::new(&target, &on, work, &Run { has_latencies: false, ..*run });
@@ -63,7 +59,7 @@ fn measure(case: &Case<'_>, screen: &dyn Screen) -> Result<Vec<Round>, MeasureEr
     let task = async |on: &OnShard| -> Result<Vec<Round>, MeasureError> {
         let place = prepared.place(on);
         let (array, write) = (&place.array, async |time| drive::run(&place, Side::Array, time).await);
-        let section = async |time| write(time).await.map(|section| rate(&section)).map_err(failed);
+        let section = async |time| write(time).await.map(|section| section.rate()).map_err(failed);
         section(case.runtime).await?;
         let mut rounds = Vec::new();
         for _ in 0..case.rounds {
@@ -79,10 +75,6 @@ fn measure(case: &Case<'_>, screen: &dyn Screen) -> Result<Vec<Round>, MeasureEr
     };
     let found = on_shards(case.target, 1, &prepared.options, Stop::AfterSuccess, on_shards::start, task)?;
     Ok(found.into_iter().next().expect("one shard gives one value"))
-}
-
-fn rate(section: &Section) -> f64 {
-    section.requests as f64 / section.took.as_secs_f64()
 }
 
 fn failed(source: uraid_block::IoError) -> MeasureError {

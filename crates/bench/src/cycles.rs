@@ -6,10 +6,9 @@
 use crate::BenchError;
 use crate::flight::Flight;
 use crate::on_shards::{self, on_shards};
-use crate::scenario::{KIB, trial};
 use crate::screen::Screen;
 use crate::table::{self, Row};
-use crate::target::Target;
+use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Work};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
@@ -84,7 +83,7 @@ struct Clients {
 
 /// Does this many drains.
 pub(crate) fn run(scenario: &str, cycles: u64, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
-    let target = Target::in_memory(&trial(Level::Raid5, MEMBERS, CHUNK), MEMBER, 0, screen)?;
+    let target = Target::in_memory(&Trial::new(Level::Raid5, MEMBERS, CHUNK), MEMBER, 0, screen)?;
     let on = format!("{}, {MEMBER}", target.describe());
     let work = Work { pattern: Pattern::Randrw, depth: CLIENTS, shards: SHARDS, ..Work::default() };
     let what = format!("{}; {on}", work.describe());

@@ -116,6 +116,13 @@ pub(crate) struct Section {
     pub latencies: Histogram<u64>,
 }
 
+impl Section {
+    /// Requests in a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.requests as f64 / self.took.as_secs_f64()
+    }
+}
+
 /// The state that the clients of one call of [`run`] share.
 struct Tally {
     requests: Cell<u64>,

@@ -434,11 +434,7 @@ fn together(mut shards: Vec<Shared>) -> Outcome {
         let sections = || shards.iter().map(|shard| &shard.sections[round][side]);
         let requests = sections().map(|section| section.requests).sum();
         let cpu: f64 = sections().map(|section| section.cpu.as_nanos() as f64).sum();
-        Sample {
-            requests,
-            rate: sections().map(|section| section.requests as f64 / section.took.as_secs_f64()).sum(),
-            cpu_ns: cpu / requests as f64,
-        }
+        Sample { requests, rate: sections().map(Section::rate).sum(), cpu_ns: cpu / requests as f64 }
     };
     let rounds = (0..rounds).map(|round| [0, 1, 2].map(|side| sample(round, side))).collect();
     Outcome { rounds, latencies, counted, drains, ring: shards[0].ring }

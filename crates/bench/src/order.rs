@@ -7,10 +7,9 @@ use crate::drive::Side;
 use crate::figures::median;
 use crate::measure::{self, Case, Sample};
 use crate::on_shards::{self, on_shards};
-use crate::scenario::{KIB, trial};
 use crate::screen::Screen;
 use crate::table::{self, Latency, Row};
-use crate::target::Target;
+use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Request, Work};
 use crate::{BenchError, Run, measure_error};
 use serde::Serialize;
@@ -56,7 +55,7 @@ impl StreamTrace {
 }
 
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
-    let target = Target::in_memory(&trial(Level::Raid0, MEMBERS, CHUNK), MEMBER, 0, screen)?;
+    let target = Target::in_memory(&Trial::new(Level::Raid0, MEMBERS, CHUNK), MEMBER, 0, screen)?;
     let on = format!("{}, {MEMBER}", target.describe());
     let mut rows = Vec::new();
     for block in SIZES {

@@ -18,7 +18,6 @@ use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sector, Sectors, Slot};
 use uraid_engine::{PassKind, Place};
 use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local};
-use uraid_layout::{Level, default_layout};
 
 /// Members as fast as disks, which a pass should keep busy, and members that are faster than a pass.
 const MEMBERS: [&str; 2] = ["null:256M,bandwidth=500M", "mem:64M"];
@@ -30,9 +29,7 @@ const DEPTH: u64 = 4;
 pub(crate) fn run(scenario: &str, kind: PassKind, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     screen.print(&format!("== {scenario}\n\n"));
-    for (level, raid_devices) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 5), (Level::Raid6, 8)] {
-        let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) };
-        let trial = Trial { level, raid_devices, layout: default_layout(level), chunk };
+    for trial in Trial::redundant() {
         for member in MEMBERS {
             let mut target = Target::in_memory(&trial, member, 0, screen)?;
             match kind {

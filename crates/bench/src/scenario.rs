@@ -6,16 +6,14 @@ use crate::figures::{Interval, median};
 use crate::measure::{Case, DrainTime};
 use crate::screen::Screen;
 use crate::table::{self, Row};
-use crate::target::{Target, Trial};
+use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Work};
 use crate::{BenchError, Run, beside_pass, bitmap, cycles, discard, order, passes, shards};
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_engine::PassKind;
-use uraid_layout::{Level, default_layout};
+use uraid_layout::Level;
 
-/// Sectors of a KiB.
-pub(crate) const KIB: u64 = 2;
 /// The period of drains.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 
@@ -180,11 +178,6 @@ pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row
     Ok(rows)
 }
 
-/// With the default layout.
-pub(crate) fn trial(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
-    Trial { level, raid_devices, layout: default_layout(level), chunk }
-}
-
 fn still(work: &Work) -> Step {
     Step { work: work.clone(), drain_every: None }
 }
@@ -197,7 +190,7 @@ fn raid6_read() -> Vec<Setup> {
     let small = Work { pattern: Pattern::Randread, block: Sectors(4 * KIB), ..Work::default() };
     let large = Work { pattern: Pattern::Read, block: Sectors(128 * KIB), ..Work::default() };
     let deep = Work { depth: 1024, ..small.clone() };
-    let trial = trial(Level::Raid6, 8, Sectors(64 * KIB));
+    let trial = Trial::new(Level::Raid6, 8, Sectors(64 * KIB));
     let on_memory = vec![still(&small), still(&large), drained(&deep), drained(&Work { depth: 128, ..large })];
     vec![
         Setup::new(&trial, "mem:64M", on_memory),
@@ -210,7 +203,7 @@ fn raid6_read() -> Vec<Setup> {
 
 fn raid0_order() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Read, block: Sectors(1024 * KIB), depth: 8, ..Work::default() };
-    let raid0 = trial(Level::Raid0, 2, Sectors(256 * KIB));
+    let raid0 = Trial::new(Level::Raid0, 2, Sectors(256 * KIB));
     vec![
         Setup::new(&raid0, "mem:256M", vec![still(&work), drained(&work)]),
         Setup::new(&raid0, "null:1T", vec![still(&work)]),
@@ -224,7 +217,7 @@ fn raid10() -> Vec<Setup> {
     let (random_reads, random_writes) = (random(&reads, Pattern::Randread), random(&writes, Pattern::Randwrite));
     let works = [&random_reads, &random_writes, &reads, &writes].map(still);
     let works = works.into_iter().chain([drained(&reads)]).collect();
-    vec![Setup::new(&trial(Level::Raid10, 4, Sectors(512 * KIB)), "mem:128M", works)]
+    vec![Setup::new(&Trial::new(Level::Raid10, 4, Sectors(512 * KIB)), "mem:128M", works)]
 }
 
 fn full_stripe() -> Vec<Setup> {
@@ -232,8 +225,8 @@ fn full_stripe() -> Vec<Setup> {
         let block = Sectors(chunks * 64 * KIB);
         vec![still(&Work { pattern: Pattern::Write, block, depth: 8, ..Work::default() })]
     };
-    let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
-    let raid6 = trial(Level::Raid6, 8, Sectors(64 * KIB));
+    let raid5 = Trial::new(Level::Raid5, 5, Sectors(64 * KIB));
+    let raid6 = Trial::new(Level::Raid6, 8, Sectors(64 * KIB));
     vec![
         Setup::new(&raid5, "mem:64M", stripe(4)),
         Setup::new(&raid6, "mem:64M", stripe(6)),
@@ -248,14 +241,14 @@ fn small_write() -> Vec<Setup> {
     // Without busy-polling, both shards sleep meanwhile.
     let alone = Work { depth: 1, ..work.clone() };
     let asleep = vec![still(&Work { shards: 2, spin: Duration::ZERO, ..alone.clone() })];
-    let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
+    let raid5 = Trial::new(Level::Raid5, 5, Sectors(64 * KIB));
     let on = |member| Setup { shards: vec![work.clone(), alone.clone()], ..Setup::new(&raid5, member, asleep.clone()) };
     ["mem:64M", "null:1T"].map(on).to_vec()
 }
 
 fn raid1_read() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Read, block: Sectors(64 * KIB), depth: 128, jobs: 40, ..Work::default() };
-    let raid1 = trial(Level::Raid1, 2, Sectors::ZERO);
+    let raid1 = Trial::new(Level::Raid1, 2, Sectors::ZERO);
     vec![Setup::new(&raid1, "mem:256M", vec![still(&work), drained(&work)])]
 }
 
@@ -263,7 +256,7 @@ fn alignment() -> Vec<Setup> {
     let aligned = Work { pattern: Pattern::Write, block: Sectors(1280 * KIB), depth: 8, jobs: 1, ..Work::default() };
     // The start of the first file in the report: six chunks into a stripe of ten.
     let misaligned = Work { offset: Sectors(384 * KIB), ..aligned.clone() };
-    let trial = trial(Level::Raid6, 12, Sectors(64 * KIB));
+    let trial = Trial::new(Level::Raid6, 12, Sectors(64 * KIB));
     vec![Setup::new(&trial, "mem:64M", [aligned, misaligned].iter().map(still).collect())]
 }
 
@@ -273,8 +266,8 @@ const WITHOUT_CLOCK: [&str; 2] = ["null:1T", "null:1T,completion=deferred"];
 
 fn random_read() -> Vec<Setup> {
     let work = still(&Work { pattern: Pattern::Randread, ..Work::default() });
-    let raid10 = trial(Level::Raid10, 4, Sectors(64 * KIB));
-    let raid5 = trial(Level::Raid5, 5, Sectors(64 * KIB));
+    let raid10 = Trial::new(Level::Raid10, 4, Sectors(64 * KIB));
+    let raid5 = Trial::new(Level::Raid5, 5, Sectors(64 * KIB));
     let on = |member| {
         [(&raid10, 0), (&raid5, 1)].map(|(trial, missing)| Setup {
             missing,
@@ -287,9 +280,9 @@ fn random_read() -> Vec<Setup> {
 
 fn random_write() -> Vec<Setup> {
     let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
-    let raid0 = trial(Level::Raid0, 4, Sectors(64 * KIB));
-    let raid1 = trial(Level::Raid1, 2, Sectors::ZERO);
-    let raid10 = trial(Level::Raid10, 4, Sectors(64 * KIB));
+    let raid0 = Trial::new(Level::Raid0, 4, Sectors(64 * KIB));
+    let raid1 = Trial::new(Level::Raid1, 2, Sectors::ZERO);
+    let raid10 = Trial::new(Level::Raid10, 4, Sectors(64 * KIB));
     let on = |member| {
         let without_clock = |trial| Setup { gtod_reduce: true, ..Setup::new(trial, member, Vec::new()) };
         let mirrors = [&raid1, &raid10].map(|trial| Setup { shards: vec![work.clone()], ..without_clock(trial) });

@@ -12,8 +12,10 @@ use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assembl
 use uraid_format::create::{CreateError, CreateOptions, NewBitmap, NewMember};
 use uraid_format::{NameTooLong, SetName, Version};
 use uraid_host::{Access, Claimed, Medium, OpenError};
-use uraid_layout::{Level, layout_name};
+use uraid_layout::{Level, default_layout, layout_name};
 
+/// Sectors of a KiB.
+pub(crate) const KIB: u64 = 2;
 /// Bytes of one write of the filling.
 const FILL_BYTES: usize = 1 << 20;
 
@@ -65,6 +67,24 @@ pub struct Trial {
     pub layout: u32,
     /// The chunk; zero for raid1.
     pub chunk: Sectors,
+}
+
+impl Trial {
+    /// With the default layout.
+    pub(crate) fn new(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
+        Trial { level, raid_devices, layout: default_layout(level), chunk }
+    }
+
+    /// One of each level with redundancy and a path of its own.
+    pub(crate) fn redundant() -> [Trial; 4] {
+        let chunk = Sectors(64 * KIB);
+        [
+            Trial::new(Level::Raid1, 2, Sectors::ZERO),
+            Trial::new(Level::Raid10, 4, chunk),
+            Trial::new(Level::Raid5, 5, chunk),
+            Trial::new(Level::Raid6, 8, chunk),
+        ]
+    }
 }
 
 /// An array that can be driven, and its members.
