@@ -33,12 +33,8 @@ impl Array {
         let members = scratch.members("m", members, 8 * MIB);
         scratch.create("listed", options, &members);
         let served = scratch.ready(&[], &members);
-        let mut client = served.client();
-        let bytes = pattern(3, client.size as usize);
-        for (nth, piece) in bytes.chunks(MIB as usize).enumerate() {
-            assert_eq!(client.write(nth as u64 * MIB, piece).expect("the server is there"), 0);
-        }
-        drop(client);
+        let bytes = pattern(3, served.client().size as usize);
+        served.write_all(0, &bytes);
         served.stop().expect_done();
         Array { scratch, members, bytes }
     }

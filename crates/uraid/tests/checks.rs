@@ -23,12 +23,8 @@ impl Rig {
         let clean = if level == "0" { "" } else { " --assume-clean" };
         scratch.create("home", &format!("-l {level} -n {slots}{clean}"), &members);
         let served = scratch.ready(&[], &members);
-        let mut client = served.client();
-        let data = pattern(7, client.size as usize);
-        for (at, part) in (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize)) {
-            assert_eq!(client.write(at, part).expect("connected"), 0, "{}", served.stderr());
-        }
-        drop(client);
+        let size = served.client().size as usize;
+        served.write_all(0, &pattern(7, size));
         Rig { served, members, scratch }
     }
 

@@ -31,20 +31,14 @@ impl Rig {
         let served = scratch.ready(&[], &members);
         let data = pattern(61, served.client().size as usize);
         let rig = Rig { served, members, data, scratch };
-        let mut client = rig.served.client();
-        for (at, part) in (0..).step_by(MIB as usize).zip(rig.data.chunks(MIB as usize)) {
-            assert_eq!(client.write(at, part).expect("connected"), 0, "{}", rig.served.stderr());
-        }
+        rig.served.write_all(0, &rig.data);
         rig
     }
 
     #[track_caller]
     fn expect_data(&self) {
-        let mut client = self.served.client();
-        for (at, part) in (0..).step_by(MIB as usize).zip(self.data.chunks(MIB as usize)) {
-            let found = client.read(at, part.len()).expect("connected");
-            assert!(found.is_ok_and(|found| found == part), "at byte {at}: {}", self.served.stderr());
-        }
+        let found = self.served.first_difference(&self.data);
+        assert_eq!(found, None, "{}", self.served.stderr());
     }
 
     fn run(&self, verb: &str, words: &[&str]) -> Done {

@@ -103,20 +103,14 @@ impl Rig {
     }
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
-        let mut client = self.served.client();
-        for (place, part) in (at..).step_by(MIB as usize).zip(bytes.chunks(MIB as usize)) {
-            assert_eq!(client.write(place as u64, part).expect("connected"), 0, "{}", self.served.stderr());
-        }
+        self.served.write_all(at as u64, bytes);
         self.data[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     #[track_caller]
     fn expect_data(&self, when: &str) {
-        let mut client = self.served.client();
-        for (at, part) in (0..).step_by(MIB as usize).zip(self.data.chunks(MIB as usize)) {
-            let found = client.read(at, part.len()).expect("connected");
-            assert!(found.is_ok_and(|found| found == part), "{}, {when}: at byte {at}", self.what);
-        }
+        let found = self.served.first_difference(&self.data);
+        assert_eq!(found, None, "{}, {when}", self.what);
     }
 
     /// Every slot has a member in sync, and no pass runs.

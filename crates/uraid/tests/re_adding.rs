@@ -31,11 +31,7 @@ impl Rig {
         let served = scratch.ready(&[], &members);
         let data = pattern(7, served.client().size as usize);
         let mut rig = Rig { served, members, data, scratch };
-        let mut client = rig.served.client();
-        for (at, part) in (0..).step_by(MIB as usize).zip(rig.data.chunks(MIB as usize)) {
-            assert_eq!(client.write(at, part).expect("connected"), 0);
-        }
-        drop(client);
+        rig.served.write_all(0, &rig.data);
         let all = rig.members.clone();
         rig.restart(&[], &all);
         rig
@@ -67,11 +63,8 @@ impl Rig {
 
     #[track_caller]
     fn expect_data(&self) {
-        let mut client = self.served.client();
-        for (at, part) in (0..).step_by(MIB as usize).zip(self.data.chunks(MIB as usize)) {
-            let found = client.read(at, part.len()).expect("connected");
-            assert!(found.is_ok_and(|found| found == part), "at byte {at}: {}", self.served.stderr());
-        }
+        let found = self.served.first_difference(&self.data);
+        assert_eq!(found, None, "{}", self.served.stderr());
     }
 
     #[track_caller]

@@ -56,11 +56,8 @@ fn rebuilding(scratch: &Scratch, level: &str, count: usize) -> (Vec<PathBuf>, Ve
     let members = scratch.members(&format!("m{level}-"), count, 16 * MIB);
     scratch.create("half", &format!("-l {level} -n {count} --assume-clean"), &members);
     let served = scratch.ready(&[], &members);
-    let mut client = served.client();
-    let data = pattern(41, client.size as usize);
-    for (at, part) in (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize)) {
-        assert_eq!(client.write(at, part).expect("connected"), 0);
-    }
+    let data = pattern(41, served.client().size as usize);
+    served.write_all(0, &data);
     assert_eq!(served.stop().code, Some(0));
     let last = &members[count - 1];
     let superblock = Raw::read(last);
@@ -89,11 +86,7 @@ fn recovery(scratch: &Scratch) -> Value {
 /// Every part of the array that a client has written is read back.
 #[track_caller]
 fn expect_bytes(served: &Served, data: &[u8]) {
-    let mut client = served.client();
-    for (at, part) in (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize)) {
-        let found = client.read(at, part.len()).expect("connected");
-        assert!(found.is_ok_and(|found| found == part), "at byte {at}: {}", served.stderr());
-    }
+    assert_eq!(served.first_difference(data), None, "{}", served.stderr());
 }
 
 /// The array is served from the last member and as few others as the level allows.

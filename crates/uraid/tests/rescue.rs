@@ -81,12 +81,8 @@ impl Broken {
 fn fill(scratch: &Scratch, name: &str, options: &str, members: &[PathBuf], seed: u64) -> Vec<u8> {
     scratch.create(name, options, members);
     let served = scratch.ready(&[], members);
-    let mut client = served.client();
-    let bytes = pattern(seed, client.size as usize);
-    for (nth, piece) in bytes.chunks(MIB as usize).enumerate() {
-        assert_eq!(client.write(nth as u64 * MIB, piece).expect("the server is there"), 0);
-    }
-    drop(client);
+    let bytes = pattern(seed, served.client().size as usize);
+    served.write_all(0, &bytes);
     served.stop().expect_done();
     bytes
 }

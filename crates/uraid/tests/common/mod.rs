@@ -226,6 +226,24 @@ impl Served {
         Client::connect(&self.socket()).expect("the server is ready")
     }
 
+    /// Writes from this byte on, a MiB at a time.
+    #[track_caller]
+    pub fn write_all(&self, at: u64, bytes: &[u8]) {
+        let mut client = self.client();
+        for (place, part) in (at..).step_by(MIB as usize).zip(bytes.chunks(MIB as usize)) {
+            assert_eq!(client.write(place, part).expect("connected"), 0, "{}", self.stderr());
+        }
+    }
+
+    /// The start of the first MiB that cannot be read, or does not hold what it should; `None`: all is right.
+    pub fn first_difference(&self, data: &[u8]) -> Option<u64> {
+        let mut client = self.client();
+        let mut parts = (0..).step_by(MIB as usize).zip(data.chunks(MIB as usize));
+        let differs =
+            |(at, part): &(u64, &[u8])| client.read(*at, part.len()).expect("connected").as_deref() != Ok(*part);
+        parts.find(differs).map(|(at, _)| at)
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

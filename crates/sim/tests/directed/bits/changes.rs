@@ -20,6 +20,16 @@ fn remove(rig: &Rig, live: &Live) -> Result<(), ChangeBitmapError> {
     all(rig, live, vec![async move { array.remove_bitmap().await }]).remove(0)
 }
 
+/// A raid1 that was made without a bitmap. Data from sector 24 on leaves room for one, from 16 on it does not.
+fn mirror_without_bits(data_offsets: Vec<u64>) -> Rig {
+    let slots = data_offsets.len();
+    let shape = Shape { level: 1, layout: 0, chunk: 0, slots: slots as u16, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(3);
+    let executor = Executor::new(rng.fork(), false);
+    let setup = Setup { data_offsets, data_sizes: vec![24; slots], ..Setup::plain(shape) };
+    Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
+}
+
 /// Whether the superblock of a member lists a bitmap, durably.
 fn is_listed(rig: &Rig, disk: u16) -> bool {
     let medium = rig.disk(disk).medium();
@@ -74,11 +84,7 @@ fn a_bitmap_stays_as_it_is_during_a_resync() {
 
 #[test]
 fn a_member_without_room_is_named() {
-    let shape = Shape { level: 1, layout: 0, chunk: 0, slots: 2, size: 24, member_sizes: Vec::new() };
-    let mut rng = Rng::new(3);
-    let executor = Executor::new(rng.fork(), false);
-    let setup = Setup { data_offsets: vec![24, 16], data_sizes: vec![24, 24], ..Setup::plain(shape) };
-    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    let mut rig = mirror_without_bits(vec![24, 16]);
     let live = start(&mut rig, &[]);
     let length = Sectors(1);
     assert_eq!(add(&rig, &live, 1), Err(ChangeBitmapError::MemberRoom { member: 1, length }));
@@ -143,11 +149,7 @@ fn a_bitmap_that_a_superblock_lists_stays_although_the_array_froze() {
 /// It lists no bitmap of its own: that the new one does not reach back to it is the reason.
 #[test]
 fn a_member_of_an_array_that_never_had_a_bitmap_is_too_old_for_it() {
-    let shape = Shape { level: 1, layout: 0, chunk: 0, slots: 3, size: 24, member_sizes: Vec::new() };
-    let mut rng = Rng::new(3);
-    let executor = Executor::new(rng.fork(), false);
-    let setup = Setup { data_offsets: vec![24; 3], data_sizes: vec![24; 3], ..Setup::plain(shape) };
-    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    let mut rig = mirror_without_bits(vec![24; 3]);
     rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
     rig.judge.is_over_budget.set(true);
     let live = start(&mut rig, &[]);
