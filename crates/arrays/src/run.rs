@@ -1,6 +1,6 @@
 //! Runs a task that uses arrays: starts the arrays before it, and stops them after it.
-//! Owns: [`run`], [`OnShard`], [`start_and_wait`], [`wait`], the order of start, task, stop and end over all shards. Not
-//! here: arrays that clients reach, whose shards send each other more than the engine's mail.
+//! Owns: [`run`], [`OnShard`], [`start_and_wait`], [`wait`], the order of start, task, stop and end over all shards.
+//! Not here: arrays that clients reach, whose shards send each other more than the engine's mail.
 //! Invariant: an array is stopped only when no shard uses it any more, and only after the arrays that are made of it.
 //! No shard ends before the last stop.
 

@@ -289,7 +289,7 @@ fn lists(case: &Case<'_>) -> Result<Vec<Vec<Arc<Lists>>>, MeasureError> {
 fn rooms(target: &Target, work: &Work, share: Sectors) -> Vec<Room> {
     let in_slots = target.plan.members.iter().filter(|member| match member.place {
         MemberPlace::Slot(_) | MemberPlace::Recovering { .. } => true,
-        MemberPlace::Spare => false,
+        MemberPlace::Replacing { .. } | MemberPlace::Spare => false,
     });
     let count = in_slots.clone().count() as u64;
     let each = Sectors(share.0 * work.jobs_in_all() / count);

@@ -1,4 +1,4 @@
-//! The scenarios `resync`, `recovery` and `check`: how fast a pass is, compared with plain reads of a member.
+//! The scenarios `resync`, `recovery`, `replace` and `check`: how fast a pass is, compared with plain reads of a member.
 //! Owns: their arrays, the rounds. Not here: the passes (`engine::passes`), clients beside them (`beside_pass`).
 //! Invariant: the pass and the plain reads read the same bytes of a member, in turn within each round.
 
@@ -7,7 +7,7 @@ use crate::measure::MeasureError;
 use crate::on_shards::{self, members_on, on_shards};
 use crate::screen::Screen;
 use crate::table::{self, Row};
-use crate::target::{Target, Trial};
+use crate::target::{Target, Trial, TrialError};
 use crate::{BenchError, Run};
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -17,7 +17,8 @@ use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sector, Sectors, Slot};
 use uraid_engine::{PassKind, Place};
-use uraid_host::{ArenaBlocks, CLIENT_ARENA, Local};
+use uraid_format::Role;
+use uraid_host::{Access, ArenaBlocks, CLIENT_ARENA, Claimed, Local};
 
 /// Members as fast as disks, which a pass should keep busy, and members that are faster than a pass.
 const MEMBERS: [&str; 2] = ["null:256M,bandwidth=500M", "mem:64M"];
@@ -37,6 +38,7 @@ pub(crate) fn run(scenario: &str, kind: PassKind, run: &Run, screen: &dyn Screen
                 PassKind::Recovery => {
                     target.plan.members[1].place = Place::Recovering { slot: Slot(1), below: Sectors::ZERO };
                 }
+                PassKind::Replace => add_second(&mut target, member)?,
                 PassKind::Check | PassKind::Repair => {}
             }
             let what = format!("{scenario}; {}, {member}", target.describe());
@@ -52,6 +54,20 @@ pub(crate) fn run(scenario: &str, kind: PassKind, run: &Run, screen: &dyn Screen
     }
     screen.print("\n");
     Ok(rows)
+}
+
+/// Adds a member to which that of slot 1 is copied.
+fn add_second(target: &mut Target, member: &str) -> Result<(), BenchError> {
+    let slot = Slot(1);
+    target.members.push(Claimed::open(member, Access::ReadWrite).map_err(TrialError::from)?);
+    let mut second = target.plan.members[slot.index()].clone();
+    second.place = Place::Replacing { slot, below: Sectors::ZERO };
+    let number = target.plan.members.len();
+    second.superblock.dev_number = number as u32;
+    target.plan.members.push(second);
+    target.plan.template.roles.resize(number, Role::Faulty);
+    target.plan.template.roles.push(Role::Slot(slot));
+    Ok(())
 }
 
 /// In GB/s of one member.

@@ -37,6 +37,8 @@ pub enum ScenarioName {
     Resync,
     /// A member of each array is recovered, beside the same.
     Recovery,
+    /// A member of each array is copied to another one, beside the same.
+    Replace,
     /// Whole arrays are checked, beside the same.
     Check,
     /// 4 KiB random writes of a raid1 beside a resync of 200 MB/s, and writes into the window of a pass.
@@ -57,7 +59,7 @@ pub enum ScenarioName {
     RandomWrite,
 }
 
-const ALL: [ScenarioName; 16] = [
+const ALL: [ScenarioName; 17] = [
     ScenarioName::Raid6Read,
     ScenarioName::DrainCycles,
     ScenarioName::Raid0Order,
@@ -65,6 +67,7 @@ const ALL: [ScenarioName; 16] = [
     ScenarioName::Raid10Discard,
     ScenarioName::Resync,
     ScenarioName::Recovery,
+    ScenarioName::Replace,
     ScenarioName::Check,
     ScenarioName::BesidePass,
     ScenarioName::Bitmap,
@@ -87,6 +90,7 @@ impl ScenarioName {
             ScenarioName::Raid10Discard => "raid10-discard",
             ScenarioName::Resync => "resync",
             ScenarioName::Recovery => "recovery",
+            ScenarioName::Replace => "replace",
             ScenarioName::Check => "check",
             ScenarioName::BesidePass => "beside-pass",
             ScenarioName::Bitmap => "bitmap",
@@ -140,6 +144,7 @@ pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row
         ScenarioName::Raid10Discard => return discard::run(name.name(), screen),
         ScenarioName::Resync => return passes::run(name.name(), PassKind::Resync, run, screen),
         ScenarioName::Recovery => return passes::run(name.name(), PassKind::Recovery, run, screen),
+        ScenarioName::Replace => return passes::run(name.name(), PassKind::Replace, run, screen),
         ScenarioName::Check => return passes::run(name.name(), PassKind::Check, run, screen),
         ScenarioName::BesidePass => return beside_pass::run(name.name(), run, screen),
         ScenarioName::Bitmap => return bitmap::run(name.name(), run, screen),

@@ -144,7 +144,7 @@ impl Tracer {
         let config = Config { clean_after: NEVER, ..Config::default() };
         let places = plan.members.iter().map(|member| {
             let slot = match member.place {
-                Place::Slot(slot) | Place::Recovering { slot, .. } => Some(slot),
+                Place::Slot(slot) | Place::Recovering { slot, .. } | Place::Replacing { slot, .. } => Some(slot),
                 Place::Spare => None,
             };
             (member.superblock.data_offset, slot)

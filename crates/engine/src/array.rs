@@ -20,7 +20,7 @@ use crate::member_counts::MemberCounts;
 use crate::membership::{FormerMember, RemoveError, Vacancy};
 use crate::mirror::Mirror;
 use crate::pass::Pass;
-use crate::passes::PassError;
+use crate::passes::{PassError, ReplaceError};
 use crate::places::Places;
 use crate::progress::{self, Progress};
 use crate::range_lock::RangeLock;
@@ -171,6 +171,19 @@ impl<W: World> Array<W> {
     /// others record it. An array that froze because these members are full then takes writes again. Shard 0 only.
     pub async fn fail(&self, slots: SlotSet) -> Result<(), FailError> {
         self.lifecycle().commands.fail(slots).await
+    }
+
+    /// Fails the member to which that of this slot is being copied. Returns when the superblocks of the others record it.
+    /// Shard 0 only.
+    pub async fn fail_replacement(&self, slot: Slot) -> Result<(), FailError> {
+        self.lifecycle().commands.fail_replacement(slot).await
+    }
+
+    /// Copies a member to a spare, which takes its slot when it holds everything (md: `--replace`, `--with`). `with`: the
+    /// index of the spare; `None`: any. Returns the spare's index when the superblocks list it in the slot; the copy runs
+    /// beside requests. Shard 0 only.
+    pub async fn replace(&self, slot: Slot, with: Option<usize>) -> Result<usize, ReplaceError> {
+        self.lifecycle().passes.replace(slot, with).await
     }
 
     /// Whether a member could join now, and what its superblock is to be made from. Shard 0 only.
@@ -463,6 +476,6 @@ fn geometry_of<W: World>(layout: &Layout, members: &[W::Member]) -> Geometry {
 fn slot_of(place: &Place) -> Option<Slot> {
     match place {
         Place::Slot(slot) | Place::Recovering { slot, .. } => Some(*slot),
-        Place::Spare => None,
+        Place::Replacing { .. } | Place::Spare => None,
     }
 }

@@ -35,8 +35,8 @@ pub struct Candidate {
 pub struct AssembleOptions {
     /// Start although data may be lost: see [`assemble`].
     pub force: bool,
-    /// Start although more members are missing than the superblocks record. Write although md is still replacing a
-    /// member: the new member is given up.
+    /// Start although more members are missing than the superblocks record. Write although a second member of a slot was
+    /// being rebuilt: that one is given up.
     pub run: bool,
     /// Change nothing on any member.
     pub read_only: bool,
@@ -52,6 +52,13 @@ pub enum Place {
         /// Its slot.
         slot: Slot,
         /// How far it was recovered, in sectors of its data.
+        below: Sectors,
+    },
+    /// In this slot beside the member in sync, which is being copied to it: it holds what is below `below`.
+    Replacing {
+        /// The slot.
+        slot: Slot,
+        /// How far it was copied, in sectors of its data.
         below: Sectors,
     },
     /// Waiting.
@@ -133,11 +140,6 @@ pub enum Refusal {
         /// Where its data ends.
         expected: Sectors,
     },
-    /// It is the second device of a slot.
-    Replacement {
-        /// That slot.
-        slot: Slot,
-    },
     /// A spare that does not fit the array.
     Mismatch {
         /// The field that differs.
@@ -171,8 +173,9 @@ pub enum ReadOnlyReason {
         /// The freshest event count.
         found: u64,
     },
-    /// md is copying a slot to another device (a replacement). A write would record that device as failed.
-    Replacement,
+    /// Beside a member in sync there is one that was being recovered for the same slot. A write would record it as
+    /// failed.
+    TwoMembers,
     /// A member is itself an array that may only be read. [`assemble`] never sets this: it does not know what members
     /// are.
     Member,
@@ -194,7 +197,8 @@ pub struct Forced {
 pub struct StartPlan {
     /// The addresses.
     pub layout: Layout,
-    /// The members that take part: slots ascending, then those being recovered, then spares by dev_number.
+    /// The members that take part: slots ascending, then those being recovered, then those that replace another one, then
+    /// spares by dev_number.
     pub members: Vec<MemberPlan>,
     /// Slots without a member in sync.
     pub missing: SlotSet,
@@ -226,7 +230,7 @@ impl StartPlan {
     /// next round adds them.
     pub fn lagging(&self) -> impl Iterator<Item = usize> + '_ {
         let is_lagging = |member: &MemberPlan| match member.place {
-            Place::Slot(_) | Place::Recovering { .. } => {
+            Place::Slot(_) | Place::Recovering { .. } | Place::Replacing { .. } => {
                 member.superblock.events < self.events && !self.forced.raised.contains(&member.candidate)
             }
             Place::Spare => false,
@@ -248,8 +252,10 @@ impl StartPlan {
 /// - An array starts read-only if a bitmap, a partial parity log or a bad-block list would have to be updated. A
 ///   reshape, a journal, a clustered bitmap or unknown feature bits are an error. [`StartPlan::take_bitmaps`] lets an
 ///   array with a bitmap take writes.
-/// - A member that md is rebuilding, or that is to replace another, is left out, and the array starts read-only: a
-///   write would record this member as failed, and md would start the rebuild again. With `run` it takes writes anyway.
+/// - A member to which another one is being copied goes on being one. Without that other member, it is recovered; if it
+///   holds everything, it has the slot.
+/// - A member that was being rebuilt for a slot that has one in sync is left out, and the array starts read-only: a write
+///   would record this member as failed. With `run` it takes writes anyway.
 ///
 /// `force` gives up data for service, always in the same way; [`Forced`] says what it was needed for. It takes members
 /// that missed changes, the freshest first, all of one event count at a time, until there are enough. It accepts dirty
@@ -290,7 +296,6 @@ impl fmt::Display for Refusal {
             Refusal::Shrank { found, expected } => {
                 write!(out, "shrank: device has {}, its data needs {}", found.size(), expected.size())
             }
-            Refusal::Replacement { slot } => write!(out, "is a replacement for {slot}, which cannot be continued yet"),
             Refusal::Mismatch { field, found, expected } => {
                 write!(out, "does not fit: {field} is {found}, expected {expected}")
             }
@@ -325,9 +330,9 @@ impl fmt::Display for ReadOnlyReason {
                 );
             }
             ReadOnlyReason::Member => "a member is an array that opens read-only itself",
-            ReadOnlyReason::Replacement => {
-                "a member is being replaced by md; let the kernel finish that, or --run to write to the array without \
-                 the new member, which is then rebuilt from the beginning"
+            ReadOnlyReason::TwoMembers => {
+                "a slot has a member in sync and another one that was being rebuilt for it; --run writes to the array \
+                 without the second one, which is then rebuilt from the beginning"
             }
         };
         out.write_str(text)

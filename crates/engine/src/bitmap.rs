@@ -118,7 +118,7 @@ impl<W: World> Bitmap<W> {
         phase: Phase,
     ) -> Rc<Bitmap<W>> {
         let image = plan.image.clone();
-        let has_slot = |member: &usize| steward.master().members()[*member].slot().is_some();
+        let has_slot = |member: &usize| steward.master().members()[*member].written_slot().is_some();
         let holders = (0..steward.master().members().len()).filter(has_slot).collect();
         let seconds = u64::from(image.header().daemon_sleep_seconds.min(CLEAR_AFTER_MAX));
         let state =

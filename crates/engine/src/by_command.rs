@@ -29,7 +29,7 @@ use crate::master::{Change, FreezeCause};
 use crate::passes::Passes;
 use crate::record::Recorder;
 use crate::recorded::FailureOutcome;
-use crate::steward::Steward;
+use crate::steward::{NotNow, Steward};
 use crate::torn_resync::{TornResync, TornResyncError};
 use crate::verdict::Operation;
 use crate::view::Gate;
@@ -121,6 +121,16 @@ pub enum StaysFrozen {
         /// The slot of the missing member.
         slot: Slot,
     },
+}
+
+impl From<NotNow> for FailError {
+    fn from(reason: NotNow) -> FailError {
+        match reason {
+            NotNow::ReadOnly => FailError::ReadOnly,
+            NotNow::NotOpen => FailError::NotOpen,
+            NotNow::Frozen(error) => FailError::Frozen(error),
+        }
+    }
 }
 
 impl From<TornResyncError> for StaysFrozen {
@@ -222,7 +232,7 @@ impl<W: World> Commands<W> {
         let Some(_running) = self.under_way.begin() else { return Err(FailError::NotOpen) };
         self.check_fail(slots)?;
         mark::hit(Mark::FailedByHand);
-        match self.recorder.fail_members(&by_command(slots)).await {
+        match self.recorder.fail_members(&self.by_command(slots)).await {
             // Spares may have taken the slots of these members by now.
             FailureOutcome::Recorded => Ok(()),
             FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
@@ -329,7 +339,7 @@ impl<W: World> Commands<W> {
         let steward = &self.steward;
         assert_eq!(steward.master().gate(), Gate::Closed, "no request is inside");
         let frozen = steward.master().frozen().expect("it froze before");
-        self.steward.publish(Change::Unfreeze(&by_command(slots), self.steward.shared.world.now())).await;
+        self.steward.publish(Change::Unfreeze(&self.by_command(slots), self.steward.shared.world.now())).await;
         let version = steward.master().version();
         if let Err(error) = self.recorder.record_up_to(version).await {
             steward.apply(Change::Refreeze(frozen));
@@ -380,10 +390,28 @@ impl<W: World> Commands<W> {
             self.torn_resync.resync(&torn.torn(), leaving).await?;
         }
         let lost = self.flusher.flush_slots(self.steward.shared.view().writable().minus(leaving)).await;
-        if lost.is_empty() { Ok(()) } else { Err(StaysFrozen::LostFlush) }
+        // A member that replaces another one is copied anew.
+        let is_of_first =
+            |failure: &Failure| self.steward.master().members()[failure.member].slot() == Some(failure.slot);
+        if lost.iter().any(is_of_first) { Err(StaysFrozen::LostFlush) } else { Ok(()) }
     }
-}
 
-fn by_command(slots: SlotSet) -> Vec<Failure> {
-    slots.iter().map(|slot| Failure::new(slot, Operation::Command, ErrorKind::Gone.into())).collect()
+    /// Fails the member that replaces that of a slot. The array loses nothing with it.
+    pub(crate) async fn fail_replacement(&self, slot: Slot) -> Result<(), FailError> {
+        self.steward.check_open()?;
+        let Some(_running) = self.under_way.begin() else { return Err(FailError::NotOpen) };
+        let replacement = self.steward.shared.with_view(|view| view.replacement(slot));
+        let member = replacement.ok_or(FailError::NoMember { slot })?.index;
+        let failure = Failure::new((slot, member), Operation::Command, ErrorKind::Gone.into());
+        match self.recorder.fail_members(&[failure]).await {
+            FailureOutcome::Recorded => Ok(()),
+            FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
+        }
+    }
+
+    fn by_command(&self, slots: SlotSet) -> Vec<Failure> {
+        let view = self.steward.shared.view();
+        let failure = |slot| Failure::new((slot, view.member(slot).index), Operation::Command, ErrorKind::Gone.into());
+        slots.iter().map(failure).collect()
+    }
 }

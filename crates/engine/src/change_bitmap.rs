@@ -220,7 +220,8 @@ impl<W: World> BitmapChanger<W> {
             return Err(ChangeBitmapError::MemberRoom { member, length });
         }
         image.change_header(|header| (header.events, header.events_cleared) = (master.events(), master.events()));
-        let behind = (0..master.members().len()).filter(|member| master.members()[*member].slot().is_some()).collect();
+        let behind =
+            (0..master.members().len()).filter(|member| master.members()[*member].written_slot().is_some()).collect();
         Ok(BitmapPlan { image, behind, is_out_of_date: false })
     }
 
@@ -322,7 +323,7 @@ impl<W: World> BitmapChanger<W> {
     fn check_passes(&self) -> Result<(), ChangeBitmapError> {
         match self.passes.progress() {
             Some(progress) => Err(ChangeBitmapError::Busy(progress.kind)),
-            None if self.passes.is_giving_back() => Err(ChangeBitmapError::MemberReturns),
+            None if self.passes.has_undrained() => Err(ChangeBitmapError::MemberReturns),
             None => Ok(()),
         }
     }

@@ -82,6 +82,8 @@ impl<W: World> Judge<W> {
         let fresh = fresh(&self.steward.master(), failures);
         for failure in fresh {
             match self.steward.shared.verdict(&failure) {
+                // The array loses nothing with it.
+                Verdict::FailOrFreeze if self.is_replacement(&failure) => at_once.push(failure),
                 Verdict::FailOrFreeze if failure.operation != Operation::Command => waits.push(failure),
                 Verdict::FailOrFreeze | Verdict::Freeze => at_once.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
@@ -103,8 +105,10 @@ impl<W: World> Judge<W> {
         for (member, error) in failed {
             let state = self.steward.master().members()[*member];
             match state {
-                MemberState::Active(slot) | MemberState::Recovering { slot, .. } => {
-                    failures.push(Failure::new(slot, Operation::Superblock, *error));
+                MemberState::Active(slot)
+                | MemberState::Recovering { slot, .. }
+                | MemberState::Replacing { slot, .. } => {
+                    failures.push(Failure::new((slot, *member), Operation::Superblock, *error));
                 }
                 MemberState::Spare => {
                     mark::hit(Mark::SpareFailed);
@@ -190,9 +194,11 @@ impl<W: World> Judge<W> {
     /// together: if they hit more members than the array can lose, none of them is failed.
     fn judge(&self, failures: &[Failure]) -> bool {
         let steward = &self.steward;
-        let mut is_new = false;
         let mut grave: Vec<Failure> = Vec::new();
         let fresh = fresh(&steward.master(), failures);
+        let (of_replacements, fresh): (Vec<_>, Vec<_>) =
+            fresh.into_iter().partition(|failure| self.is_replacement(failure));
+        let mut is_new = self.fail_replacements(&of_replacements);
         for failure in fresh {
             match self.steward.shared.verdict(&failure) {
                 Verdict::Freeze => {
@@ -219,6 +225,22 @@ impl<W: World> Judge<W> {
         let readable = steward.master().readable();
         assert!(steward.shared.layout.can_serve(&readable), "no verdict takes the last copy of a sector");
         is_new
+    }
+
+    /// A replacement that failed is of no use, even if it was only full. One of a frozen array is copied anew if the array
+    /// takes writes again.
+    fn fail_replacements(&self, failures: &[Failure]) -> bool {
+        let steward = &self.steward;
+        if failures.is_empty() || steward.master().frozen().is_some() {
+            return false;
+        }
+        mark::hit(Mark::ReplacementFailed);
+        steward.apply(Change::FailMembers(failures, steward.shared.world.now()));
+        true
+    }
+
+    fn is_replacement(&self, failure: &Failure) -> bool {
+        matches!(self.steward.master().members()[failure.member], MemberState::Replacing { .. })
     }
 
     fn freeze_over(&self, failure: &Failure) {
@@ -254,8 +276,9 @@ impl<W: World> Judge<W> {
             return steward.apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::TooMany)));
         }
         steward.apply(Change::FailMembers(grave, self.steward.shared.world.now()));
-        let writable = steward.master().writable();
-        assert!(!grave.iter().any(|failure| writable.contains(failure.slot)), "a failed member takes no write");
+        let master = steward.master();
+        let is_trusted = |failure: &Failure| master.members()[failure.member].is_trusted();
+        assert!(!grave.iter().any(is_trusted), "a failed member takes no write");
     }
 
     /// After a freeze a mirror keeps its members: readers of a torn part see its canonical copy, and so does a start
@@ -282,18 +305,17 @@ fn cause_of(grave: &[Failure], other: FreezeCause) -> FreezeCause {
 fn fresh(master: &Master, failures: &[Failure]) -> Vec<Failure> {
     let usable = master.writable();
     let has_slot = |failure: &Failure| {
-        let is_of = |member: usize| master.members()[member].slot() == Some(failure.slot);
-        usable.contains(failure.slot) && failure.member.is_none_or(is_of)
+        usable.contains(failure.slot) && master.members()[failure.member].written_slot() == Some(failure.slot)
     };
     let mut fresh: Vec<Failure> = Vec::new();
     for failure in failures {
-        if !has_slot(failure) || fresh.iter().any(|other| other.slot == failure.slot) {
+        if !has_slot(failure) || fresh.iter().any(|other| other.member == failure.member) {
             mark::hit(Mark::FailedBefore);
             continue;
         }
         fresh.push(*failure);
     }
-    assert!(fresh.len() <= usable.count() && fresh.len() <= failures.len(), "one failure for each member in use");
+    assert!(fresh.len() <= 2 * usable.count() && fresh.len() <= failures.len(), "one failure for each member in use");
     fresh
 }
 

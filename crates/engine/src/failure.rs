@@ -9,22 +9,15 @@ use uraid_block::{IoError, Range, ShardIndex, Slot};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
     pub(crate) slot: Slot,
-    /// The member's index in the start plan, if a drain does not wait for the request that met the failure. Another
-    /// member may have taken the slot meanwhile.
-    pub(crate) member: Option<usize>,
+    /// The member's index. The slot may have two members, and another one than when the request began.
+    pub(crate) member: usize,
     pub(crate) operation: Operation,
     pub(crate) error: IoError,
 }
 
 impl Failure {
-    /// A failure of a request for which a drain waits.
-    pub(crate) fn new(slot: Slot, operation: Operation, error: IoError) -> Failure {
-        Failure { slot, member: None, operation, error }
-    }
-
-    /// The same failure, of this member and of no other in its slot.
-    pub(crate) fn of(self, member: usize) -> Failure {
-        Failure { member: Some(member), ..self }
+    pub(crate) fn new((slot, member): (Slot, usize), operation: Operation, error: IoError) -> Failure {
+        Failure { slot, member, operation, error }
     }
 }
 
@@ -32,6 +25,8 @@ impl Failure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadError {
     pub(crate) slot: Slot,
+    /// The member's index.
+    pub(crate) member: usize,
     /// On the member.
     pub(crate) range: Range,
     pub(crate) error: IoError,
@@ -39,7 +34,7 @@ pub(crate) struct ReadError {
 
 impl ReadError {
     pub(crate) fn failure(&self) -> Failure {
-        Failure::new(self.slot, Operation::Read, self.error)
+        Failure::new((self.slot, self.member), Operation::Read, self.error)
     }
 }
 

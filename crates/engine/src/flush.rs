@@ -84,11 +84,13 @@ impl<W: World> Flusher<W> {
     pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
         assert!(slots.is_within(SlotSet::first(self.steward.shared.layout.slots())));
         let shared = &self.steward.shared;
-        let index = |slot: Slot| shared.with_view(|view| view.member(slot).index);
-        let outcomes = join_all(slots.iter().map(async |slot: Slot| {
-            let flushed = index(slot);
-            let outcome = shared.members.get(flushed).flush().await;
-            outcome.err().map(|error| Failure::new(slot, Operation::Flush, error).of(flushed))
+        let writers = shared.with_view(|view| {
+            let of_slot = |slot: Slot| view.writers(slot).map(move |member| (slot, member.index));
+            slots.iter().flat_map(of_slot).collect::<Vec<_>>()
+        });
+        let outcomes = join_all(writers.into_iter().map(async |of: (Slot, usize)| {
+            let outcome = shared.members.get(of.1).flush().await;
+            outcome.err().map(|error| Failure::new(of, Operation::Flush, error))
         }));
         outcomes.await.into_iter().flatten().collect()
     }

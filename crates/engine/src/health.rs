@@ -96,8 +96,8 @@ impl<W: World> Health<W> {
             if self.is_over_limit(error, was_read_elsewhere) {
                 mark::hit(Mark::FailedByReadErrors);
                 // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
-                let _ =
-                    self.recorder.fail_members(&[Failure::new(error.slot, Operation::ReadErrors, error.error)]).await;
+                let of = (error.slot, error.member);
+                let _ = self.recorder.fail_members(&[Failure::new(of, Operation::ReadErrors, error.error)]).await;
             }
         }
     }
@@ -117,8 +117,7 @@ impl<W: World> Health<W> {
             mark::hit(Mark::ReadErrorsOfAll);
             return false;
         }
-        let index = steward.shared.with_view(|view| view.member(error.slot)).index;
-        let member = &mut self.all()[index];
+        let member = &mut self.all()[error.member];
         if member.reads.note(steward.shared.world.now(), error.range) <= steward.shared.config.read_errors_max {
             return false;
         }

@@ -169,7 +169,7 @@ impl<W: World> ReadWatch<W> {
             let answers = watch.ask_whether_it_answers(&member, at);
             if let Either::Left(Err(error)) = race(answers, watch.shared.stopped()).await {
                 // Report that the member is gone. Ignore whether it was recorded: no write here depends on it.
-                let _ = watch.shared.report(&[Failure::new(slot, Operation::Read, error).of(probed)]).await;
+                let _ = watch.shared.report(&[Failure::new((slot, probed), Operation::Read, error)]).await;
             }
             assert!(watch.shared.balance.is_slow(slot), "only its probe ends that a member is slow");
             watch.shared.balance.set_slow(slot, false);

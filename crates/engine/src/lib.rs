@@ -83,7 +83,7 @@ pub use mail::Mail;
 pub use master::MemberState;
 pub use member_counts::{MemberCounts, RequestCounts, Slowest};
 pub use membership::{FormerMember, RemoveError, Vacancy};
-pub use passes::{CheckError, PassError};
+pub use passes::{CheckError, PassError, ReplaceError};
 pub use places::MEMBERS_MAX;
 pub use progress::SpeedLimits;
 pub use progress::{PassKind, Progress};

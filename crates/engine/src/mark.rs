@@ -27,6 +27,20 @@ marks! {
     LaggingTaken,
     /// Assembly: a member is taken that does not hold everything yet.
     RecoveringTaken,
+    /// Assembly: a member is taken to which that of its slot was being copied.
+    ReplacingTaken,
+    /// Assembly: such a member is recovered, because the first one is not there.
+    ReplacingRecovers,
+    /// A member has the slot of the one that was copied to it.
+    Replaced,
+    /// A copy met sectors that the member could not read, and took them from another copy.
+    ReplacedFromOthers,
+    /// A copy met sectors that no member could give.
+    CopyGivenUp,
+    /// The member that was being copied failed: the second one is recovered.
+    ReplacementPromoted,
+    /// A member failed to which another one was being copied.
+    ReplacementFailed,
     /// Recovery: a member holds everything, and is read from then on.
     RecoveryEnded,
     /// Recovery: the superblocks learn how far it has come while it runs.

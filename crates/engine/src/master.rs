@@ -7,72 +7,28 @@ mod bitmap;
 mod check;
 mod images;
 mod left_behind;
+mod member_state;
 mod members;
 mod recovery;
+mod replace;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use bitmap::BitmapChange;
 pub(crate) use images::Image;
+pub use member_state::MemberState;
 pub(crate) use members::Membership;
+pub(crate) use replace::Replace;
 
 use crate::failure::Failure;
 use crate::intent::BitsRound;
 use crate::progress;
 use crate::sabotage::{self, Sabotage};
-use crate::verdict::Operation;
 use crate::view::{self, Access, Copies, Epoch, Gate, SlotMap, SlotMember, View};
 use crate::{Place, StartPlan};
 use bitmap::ArrayBitmap;
 use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
-
-/// The state of a member.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MemberState {
-    /// Read and written in its slot.
-    Active(Slot),
-    /// Written in its slot, and not read: a recovery writes what it does not hold yet.
-    Recovering {
-        /// Its slot.
-        slot: Slot,
-        /// It holds what is below this, in sectors of its data, and was flushed.
-        below: Sectors,
-    },
-    /// Waiting for a slot.
-    Spare,
-    /// Without a device: it was removed, or is about to be added.
-    Removed,
-    /// Failed while the array was open.
-    Faulty {
-        /// The slot it had.
-        slot: Option<Slot>,
-        /// The operation that failed.
-        operation: Operation,
-        /// The error.
-        error: IoError,
-        /// When.
-        at: Tick,
-    },
-}
-
-impl MemberState {
-    /// Whether it has not failed.
-    pub(crate) fn is_trusted(&self) -> bool {
-        match self {
-            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => true,
-            MemberState::Removed | MemberState::Faulty { .. } => false,
-        }
-    }
-
-    /// The slot that it has, if it has not failed.
-    pub fn slot(&self) -> Option<Slot> {
-        match self {
-            MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Some(*slot),
-            MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,
-        }
-    }
-}
 
 /// Why an array froze. If it has several reasons, the last one of this list counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -135,6 +91,8 @@ pub(crate) enum Change<'a> {
     ShowRecovered(SlotSet),
     /// The superblocks say so: they are read.
     EndRecovery(SlotSet),
+    /// A member is copied to another one.
+    Replace(Replace),
     /// No shard may rely on a bit of the bitmap that it knows: it may be cleared.
     ForgetBits,
     /// The array gets a bitmap, or loses it.
@@ -195,6 +153,8 @@ pub(crate) struct Master {
     shown_recovered: SlotSet,
     /// Slots in which a member that recovers lacks only what the bitmap names. Of no meaning for the others.
     by_bits: SlotSet,
+    /// Members that became the second of a slot, in this order.
+    seconds: Vec<usize>,
     /// The spare that the superblocks do not list yet.
     joining: Option<usize>,
     /// The former member that the superblocks do not list in its slot yet.
@@ -264,6 +224,7 @@ impl Master {
             Place::Slot(slot) => MemberState::Active(slot),
             // Rounded down to a page: after a start inside a page, later windows would not be aligned either.
             Place::Recovering { slot, below } => MemberState::Recovering { slot, below: Sectors(below.0 & !7) },
+            Place::Replacing { slot, below } => MemberState::Replacing { slot, below: Sectors(below.0 & !7) },
             Place::Spare => MemberState::Spare,
         });
         assert!(plan.template.events <= plan.events, "the template is the freshest superblock");
@@ -280,6 +241,7 @@ impl Master {
             is_suspect: false,
             shown_recovered: SlotSet::EMPTY,
             by_bits: recovery::by_bits(plan),
+            seconds: replace::seconds(plan),
             joining: None,
             returning: None,
             has_opened: false,
@@ -322,10 +284,16 @@ impl Master {
     /// one still look it up.
     fn slot_map(&self) -> SlotMap {
         let mut of_slots = vec![None; usize::from(self.slots)];
+        let mut replacements = Vec::new();
         for (index, (member, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
+            let data_offset = superblock.data_offset;
             let (slot, access) = match member {
                 MemberState::Active(slot) => (*slot, Access::ReadWrite),
                 MemberState::Recovering { slot, .. } => (*slot, Access::WriteOnly),
+                MemberState::Replacing { slot, .. } => {
+                    replacements.push((*slot, SlotMember { index, data_offset, access: Access::WriteOnly }));
+                    continue;
+                }
                 MemberState::Faulty { slot: Some(slot), .. } => (*slot, Access::None),
                 MemberState::Faulty { slot: None, .. } | MemberState::Spare | MemberState::Removed => continue,
             };
@@ -334,10 +302,10 @@ impl Master {
             let is_taken = of_slot.is_some_and(|other| other.access != Access::None);
             assert!(!(is_taken && access != Access::None), "one member a slot");
             if !is_taken {
-                *of_slot = Some(SlotMember { index, data_offset: superblock.data_offset, access });
+                *of_slot = Some(SlotMember { index, data_offset, access });
             }
         }
-        SlotMap::new(of_slots)
+        SlotMap::new(of_slots, replacements)
     }
 
     fn copies(&self) -> Copies {
@@ -398,6 +366,7 @@ impl Master {
                 self.version += 1;
             }
             Change::EndRecovery(slots) => self.end_recovery(slots),
+            Change::Replace(change) => self.change_replace(change),
             Change::ForgetBits => self.bits_round.0 += 1,
             Change::Bitmap(change) => self.change_bitmap(change),
             Change::Membership(change) => self.change_membership(change),
@@ -437,10 +406,10 @@ impl Master {
     /// The first of the two rounds that follow still lists the member in its slot: if other members fail this round, the
     /// array freezes, and no superblock says that a member is missing.
     fn fail_member(&mut self, failure: &Failure, at: Tick) {
-        let Failure { slot, operation, error, member: _ } = *failure;
-        let member = self.members.iter().position(|member| member.slot() == Some(slot));
-        let member = member.expect("a writable slot has a member");
+        let Failure { slot, operation, error, member } = *failure;
+        assert_eq!(self.members[member].written_slot(), Some(slot), "it is in use");
         self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
+        self.promote_replacement(slot);
         self.is_recorded = false;
         self.version += 1;
         self.leave_behind();

@@ -6,10 +6,14 @@ use crate::buffers;
 use crate::failure::{Failure, ReadError, RequestKind};
 use crate::shared::Shared;
 use crate::verdict::Operation;
-use crate::view::View;
+use crate::view::{Access, SlotMember, View};
 use crate::world::{Pool, World};
+use smallvec::SmallVec;
 use uraid_block::buffer::Arena;
-use uraid_block::{Device, Fua, Lease, MemberSector, Range, ReadPieces, SECTOR_BYTES, Sectors, Slot, WritePieces};
+use uraid_block::local::join_each;
+use uraid_block::{
+    Device, ErrorKind, Fua, IoError, Lease, MemberSector, Range, ReadPieces, SECTOR_BYTES, Sectors, Slot, WritePieces,
+};
 
 /// A run on the member of a slot. It stays right while its request is in its epoch: a slot keeps its member so long.
 #[derive(Clone, Copy)]
@@ -24,9 +28,21 @@ pub(crate) struct MemberRun {
 impl MemberRun {
     #[inline]
     pub(crate) fn by(view: &View, slot: Slot, at: MemberSector, length: Sectors) -> MemberRun {
+        MemberRun::of(slot, &view.member(slot), at, length)
+    }
+
+    #[inline]
+    pub(crate) fn of(slot: Slot, member: &SlotMember, at: MemberSector, length: Sectors) -> MemberRun {
         assert!(!length.is_zero(), "a run is of some sector");
-        let member = view.member(slot);
         MemberRun { slot, index: member.index, range: member.range(at, length) }
+    }
+
+    pub(crate) fn failure(&self, operation: Operation, error: IoError) -> Failure {
+        Failure::new((self.slot, self.index), operation, error)
+    }
+
+    pub(crate) fn read_error(&self, error: IoError) -> ReadError {
+        ReadError { slot: self.slot, member: self.index, range: self.range, error }
     }
 }
 
@@ -44,8 +60,18 @@ impl<W: World> Shared<W> {
     }
 
     async fn read_into(&self, slot: Slot, at: MemberSector, into: ReadPieces) -> Result<Lease, ReadError> {
-        let run = self.with_view(|view| MemberRun::by(view, slot, at, into.length()));
+        let run = self.run_to_read(slot, at, into.length())?;
         self.read_run(&run, into).await
+    }
+
+    /// A run of the member that is in the slot now. An error: the one that was to be read has failed meanwhile, and
+    /// another one, which does not hold everything yet, has its place.
+    pub(crate) fn run_to_read(&self, slot: Slot, at: MemberSector, length: Sectors) -> Result<MemberRun, ReadError> {
+        self.with_view(|view| {
+            let run = MemberRun::by(view, slot, at, length);
+            let is_incomplete = view.member(slot).access == Access::WriteOnly;
+            if is_incomplete { Err(run.read_error(ErrorKind::Media.into())) } else { Ok(run) }
+        })
     }
 
     /// Reads a run into scratch of one piece.
@@ -58,7 +84,7 @@ impl<W: World> Shared<W> {
             let begun = member.begin();
             let outcome = member.uncounted().read(run.range.start, into).await;
             member.end(&begun, RequestKind::Read, run.range, outcome.as_ref().err().copied());
-            let pieces = outcome.map_err(|error| ReadError { slot: run.slot, range: run.range, error })?;
+            let pieces = outcome.map_err(|error| run.read_error(error))?;
             assert_eq!(pieces.bytes(), run.range.length.len_bytes(), "a member gives as much as it is asked for");
             Ok(pieces.into_only().unwrap_or_else(|pieces| in_one_piece(&pieces)))
         }
@@ -78,20 +104,44 @@ impl<W: World> Shared<W> {
             let begun = member.begin();
             let outcome = member.uncounted().write(run.range.start, from, fua).await;
             member.end(&begun, RequestKind::Write, run.range, outcome.err());
-            outcome.map_err(|error| Failure::new(run.slot, Operation::Write, error))
+            outcome.map_err(|error| run.failure(Operation::Write, error))
         }
     }
 
-    /// Writes one block.
-    pub(crate) async fn write_block(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes one block to the members of a slot. Returns those that failed.
+    pub(crate) async fn write_block(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Vec<Failure> {
+        let pieces = self.copied(bytes).await;
+        let length = pieces.length();
+        let runs = self.with_view(|view| {
+            let runs = view.writers(slot).map(|member| MemberRun::of(slot, &member, at, length));
+            runs.collect::<SmallVec<[MemberRun; 2]>>()
+        });
+        let outcomes = join_each(runs.iter().map(|run| self.write_run(run, pieces.clone(), Fua::No)));
+        outcomes.await.filter_map(Result::err).collect()
+    }
+
+    /// Writes one block to the first member of a slot, and not to one to which that is being copied.
+    pub(crate) async fn write_first(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), Failure> {
+        let pieces = self.copied(bytes).await;
+        let run = self.with_view(|view| MemberRun::by(view, slot, at, pieces.length()));
+        self.write_run(&run, pieces, Fua::No).await
+    }
+
+    /// Writes one block to the member to which that of a slot is being copied. `Ok(false)`: there is none any more.
+    pub(crate) async fn write_replacement(&self, slot: Slot, at: MemberSector, bytes: Lease) -> Result<bool, Failure> {
+        let pieces = buffers::one_piece(bytes).freeze();
+        let length = pieces.length();
+        let of_view = |view: &View| Some(MemberRun::of(slot, &view.replacement(slot)?, at, length));
+        let Some(run) = self.with_view(of_view) else { return Ok(false) };
+        self.write_run(&run, pieces, Fua::No).await.map(|()| true)
+    }
+
+    async fn copied(&self, bytes: &[u8]) -> WritePieces {
         assert!(!bytes.is_empty() && bytes.len().is_multiple_of(SECTOR_BYTES), "a block has whole sectors");
-        let mut pieces = ReadPieces::new();
-        pieces.push(
-            buffers::take_contiguous(&self.world, Pool::Pass, Sectors::from_bytes_floor(bytes.len() as u64)).await,
-        );
+        let length = Sectors::from_bytes_floor(bytes.len() as u64);
+        let mut pieces = buffers::one_piece(buffers::take_contiguous(&self.world, Pool::Pass, length).await);
         pieces.copy_from(bytes);
-        let outcome = self.member(slot).write(self.on_device(slot, at), pieces.freeze(), Fua::No).await;
-        outcome.map_err(|error| Failure::new(slot, Operation::Write, error))
+        pieces.freeze()
     }
 }
 

@@ -257,9 +257,11 @@ impl<W: World> Membership<W> {
         self.passes.give_back(member, slot, bits, || self.former_slot(former).map(|_| ())).await?;
         match steward.master().members()[member] {
             MemberState::Faulty { error, .. } => Err(ReAddError::Superblock(error)),
-            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare | MemberState::Removed => {
-                Ok(())
-            }
+            MemberState::Active(_)
+            | MemberState::Recovering { .. }
+            | MemberState::Replacing { .. }
+            | MemberState::Spare
+            | MemberState::Removed => Ok(()),
         }
     }
 
@@ -293,7 +295,9 @@ impl<W: World> Membership<W> {
             Gate::Open | Gate::Frozen(_) => {}
         }
         match master.members()[member] {
-            MemberState::Active(_) | MemberState::Recovering { .. } => return Err(RemoveError::InUse),
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Replacing { .. } => {
+                return Err(RemoveError::InUse);
+            }
             MemberState::Removed => return Err(RemoveError::Gone),
             MemberState::Faulty { .. } if !master.is_recorded() => return Err(RemoveError::Unrecorded),
             MemberState::Faulty { .. } | MemberState::Spare => {}

@@ -3,8 +3,9 @@
 //! Invariant: a write that a member missed is answered only after the superblocks of the others say so.
 
 use crate::World;
-use crate::failure::{Failure, RequestKind};
+use crate::failure::Failure;
 use crate::mark::{self, Mark};
+use crate::member_io::MemberRun;
 use crate::recorded::Recorded;
 use crate::sabotage;
 use crate::shared::Shared;
@@ -14,7 +15,7 @@ use smallvec::SmallVec;
 use std::pin::pin;
 use std::rc::Rc;
 use uraid_block::local::{join_each, join_pair};
-use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, Range, Slot, WritePieces};
+use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, WritePieces};
 use uraid_layout::{CopyLayout, Plan, Run};
 
 /// Writes of an array without parity, on one shard.
@@ -23,16 +24,8 @@ pub(crate) struct Mirror<W: World> {
     layout: CopyLayout,
 }
 
-/// One copy of a write.
-struct PlaceToWrite {
-    slot: Slot,
-    /// The member's index in the start plan.
-    index: usize,
-    /// On its device.
-    range: Range,
-}
-
-type Places = SmallVec<[PlaceToWrite; 2]>;
+/// The copies of a write.
+type Places = SmallVec<[MemberRun; 2]>;
 
 /// A write that is one piece on each of its members.
 struct OnePiece {
@@ -60,18 +53,18 @@ impl<W: World> Mirror<W> {
             match self.plan_one_piece(range, &mut places) {
                 Some(OnePiece { recorded }) => match &places[..] {
                     [place] => {
-                        let outcome = self.write_place(place, from, fua).await;
+                        let outcome = self.shared.write_run(place, from, fua).await;
                         self.settle_places(recorded, range, &[outcome]).await
                     }
                     [first, second] => {
                         // Pinned here, the futures are made where they are driven, and not moved.
-                        let first = pin!(self.write_place(first, from.clone(), fua));
-                        let second = pin!(self.write_place(second, from, fua));
+                        let first = pin!(self.shared.write_run(first, from.clone(), fua));
+                        let second = pin!(self.shared.write_run(second, from, fua));
                         let (first, second) = join_pair(first, second).await;
                         self.settle_places(recorded, range, &[first, second]).await
                     }
                     _ => {
-                        let writes = places.iter().map(|place| self.write_place(place, from.clone(), fua));
+                        let writes = places.iter().map(|place| self.shared.write_run(place, from.clone(), fua));
                         let outcomes: Vec<_> = join_each(writes).await.collect();
                         self.settle_places(recorded, range, &outcomes).await
                     }
@@ -87,28 +80,10 @@ impl<W: World> Mirror<W> {
         assert!(places.is_empty());
         self.shared.with_view(|view| {
             let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
-                let member = view.member(slot);
-                places.push(PlaceToWrite { slot, index: member.index, range: member.range(at, range.length) });
+                places.extend(view.writers(slot).map(|member| MemberRun::of(slot, &member, at, range.length)));
             });
             (is_one_piece && !sabotage::is_of_mirror_writes()).then(|| OnePiece { recorded: Recorded::by(view) })
         })
-    }
-
-    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
-    #[inline]
-    fn write_place(
-        &self,
-        place: &PlaceToWrite,
-        from: WritePieces,
-        fua: Fua,
-    ) -> impl Future<Output = Result<(), Failure>> {
-        async move {
-            let member = self.shared.members.get(place.index);
-            let begun = member.begin();
-            let outcome = member.uncounted().write(place.range.start, from, fua).await;
-            member.end(&begun, RequestKind::Write, place.range, outcome.err());
-            outcome.map_err(|error| Failure::new(place.slot, Operation::Write, error))
-        }
     }
 
     #[inline]
@@ -138,13 +113,16 @@ impl<W: World> Mirror<W> {
         assert!(!plan.runs.is_empty(), "a write that is not empty has runs");
         sabotage::answer_instead!(AnswerEarly, self.shared.settle(&view, &[]).await);
         sabotage::answer_instead!(NeverAnswer, std::future::pending().await);
-        let outcomes = join_each(plan.runs.iter().map(async |run| {
-            sabotage::write_run_instead!(&self.shared, plan.runs[0].slot, run, gather(&plan, run, from), fua);
-            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
-            let begun = member.begin();
-            let outcome = member.uncounted().write(of_member.start, gather(&plan, run, from), fua).await;
-            member.end(&begun, RequestKind::Write, of_member, outcome.err());
-            (run, outcome)
+        let outcomes = join_each(of_members(&view, &plan).map(async |(run, of_member)| {
+            sabotage::write_run_instead!(
+                &self.shared,
+                plan.runs[0].slot,
+                run,
+                of_member,
+                gather(&plan, run, from),
+                fua
+            );
+            self.shared.write_run(&of_member, gather(&plan, run, from), fua).await
         }));
         self.settle_runs(&view, range, outcomes.await).await
     }
@@ -156,9 +134,9 @@ impl<W: World> Mirror<W> {
         assert!(self.shared.layout.can_serve(&view.readable()));
         let plan = self.layout.plan_discard(range, &view.writable());
         assert!(!plan.runs.is_empty(), "zeroes that are not empty have runs");
-        let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
-            (run, member.write_zeroes(of_member).await)
+        let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| {
+            let outcome = self.shared.members.get(run.index).write_zeroes(run.range).await;
+            outcome.map_err(|error| run.failure(Operation::Write, error))
         }));
         self.settle_runs(&view, range, outcomes.await).await
     }
@@ -168,12 +146,13 @@ impl<W: World> Mirror<W> {
     pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.shared.view();
         let plan = sabotage::zones_to_discard(&self.layout).plan_discard(range, &view.writable());
-        let outcomes = join_each(plan.runs.iter().map(async |run| {
-            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
-            (run, member.discard(of_member).await)
+        let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| {
+            let outcome = self.shared.members.get(run.index).discard(run.range).await;
+            outcome.map_err(|error| run.failure(Operation::Write, error))
         }));
-        let gone: Vec<_> =
-            outcomes.await.filter(|(_, outcome)| outcome.is_err_and(|error| error.kind == ErrorKind::Gone)).collect();
+        let is_gone =
+            |outcome: &Result<(), Failure>| outcome.is_err_and(|failure| failure.error.kind == ErrorKind::Gone);
+        let gone: Vec<Result<(), Failure>> = outcomes.await.filter(is_gone).collect();
         if !gone.is_empty() {
             mark::hit(Mark::DiscardMemberGone);
         }
@@ -182,18 +161,13 @@ impl<W: World> Mirror<W> {
 
     /// Records the failures. The remaining members have the bytes: `can_serve`, which the steward checks, says that
     /// every sector has a copy among them, and each of them was written.
-    async fn settle_runs<'a>(
+    async fn settle_runs(
         &self,
         view: &View,
         range: ArrayRange,
-        outcomes: impl IntoIterator<Item = (&'a Run, Result<(), IoError>)>,
+        outcomes: impl IntoIterator<Item = Result<(), Failure>>,
     ) -> Result<Recorded, IoError> {
-        let mut failures: Vec<Failure> = Vec::new();
-        for (run, outcome) in outcomes {
-            if let Err(error) = outcome {
-                failures.push(Failure::new(run.slot, Operation::Write, error));
-            }
-        }
+        let failures: Vec<Failure> = outcomes.into_iter().filter_map(Result::err).collect();
         self.settle_failures(Recorded::by(view), range, &failures).await
     }
 
@@ -209,6 +183,13 @@ impl<W: World> Mirror<W> {
         }
         outcome
     }
+}
+
+/// The runs of a plan, each with the members that it goes to.
+fn of_members<'a>(view: &'a View, plan: &'a Plan) -> impl Iterator<Item = (&'a Run, MemberRun)> {
+    plan.runs.iter().flat_map(|run| {
+        view.writers(run.slot).map(move |member| (run, MemberRun::of(run.slot, &member, run.at, run.length)))
+    })
 }
 
 /// The bytes of one run, in the member's order, sharing the request's memory.

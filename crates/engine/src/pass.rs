@@ -32,7 +32,7 @@ use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::join_all;
-use uraid_block::{ArraySector, ErrorKind, IoError, MemberSector, Sectors, ShardIndex};
+use uraid_block::{ArraySector, ErrorKind, IoError, MemberSector, Sectors, ShardIndex, Slot};
 use uraid_layout::{CopyLayout, Layout, Row};
 
 /// The most windows that one shard has in flight.
@@ -100,7 +100,7 @@ impl<W: World> Pass<W> {
     fn begin(&self, order: &PassOrder) {
         self.below.set(match order.kind {
             PassKind::Resync => self.shared.in_sync_below.get().0,
-            PassKind::Recovery | PassKind::Check | PassKind::Repair => order.from.0,
+            PassKind::Recovery | PassKind::Replace | PassKind::Check | PassKind::Repair => order.from.0,
         });
         self.take_findings();
         self.counts.set(PassCounts::default());
@@ -175,6 +175,10 @@ impl<W: World> Pass<W> {
         match order.kind {
             PassKind::Resync | PassKind::Check | PassKind::Repair => true,
             PassKind::Recovery => !self.shared.with_view(|view| order.recovering.and(view.writable()).is_empty()),
+            PassKind::Replace => {
+                let has_second = |slot: Slot| self.shared.with_view(|view| view.replacement(slot).is_some());
+                order.recovering.iter().any(has_second)
+            }
         }
     }
 
@@ -197,7 +201,7 @@ impl<W: World> Pass<W> {
     /// How much of each member a window reads or writes, on average.
     fn of_member(&self, order: &PassOrder, window: &Window) -> Sectors {
         match &self.shared.layout {
-            Layout::Copies(_) if order.kind != PassKind::Recovery => {
+            Layout::Copies(_) if !matches!(order.kind, PassKind::Recovery | PassKind::Replace) => {
                 let (copies, slots) = (self.shared.layout.copies_count(), self.shared.layout.slots());
                 Sectors(window.length.0 * u64::from(copies) / u64::from(slots))
             }
@@ -229,7 +233,7 @@ impl<W: World> Pass<W> {
                 assert!(in_sync >= self.shared.in_sync_below.get().0, "what is consistent stays so");
                 self.shared.in_sync_below.set(Sectors(in_sync));
             }
-            Some(PassKind::Recovery | PassKind::Check | PassKind::Repair) | None => {}
+            Some(PassKind::Recovery | PassKind::Replace | PassKind::Check | PassKind::Repair) | None => {}
         }
     }
 
@@ -237,7 +241,9 @@ impl<W: World> Pass<W> {
     /// unit, and within what the members hold contiguously.
     fn window_from(&self, order: &PassOrder, at: u64) -> Option<Window> {
         match (&self.shared.layout, order.kind) {
-            (Layout::Copies(layout), PassKind::Recovery) => self.window_of_member(layout, order, at),
+            (Layout::Copies(layout), PassKind::Recovery | PassKind::Replace) => {
+                self.window_of_member(layout, order, at)
+            }
             (Layout::Copies(_) | Layout::Parity(_), _) => self.window_of_units(order, at),
         }
     }
@@ -264,7 +270,7 @@ impl<W: World> Pass<W> {
                 PassKind::Resync => self.shared.intent.stretch_to_resync(at, total)?,
                 PassKind::Recovery if order.by_bits => self.shared.intent.stretch_to_recover(at, total)?,
                 // A check compares what no bit names, too: that is where it finds what went wrong unseen.
-                PassKind::Recovery | PassKind::Check | PassKind::Repair => at..total,
+                PassKind::Recovery | PassKind::Replace | PassKind::Check | PassKind::Repair => at..total,
             };
             if stretch.start > at {
                 // Another shard may own what comes next.

@@ -20,16 +20,18 @@
 //! A spare takes its slot before a resync, which then writes nothing to it. The recovery follows the resync.
 
 mod asked;
+mod replace;
+mod take_slot;
 
 pub use asked::CheckError;
+pub use replace::ReplaceError;
 
 use crate::current_bitmap::CurrentBitmap;
 use crate::findings::Checked;
 use crate::flush::Flusher;
-use crate::join_error::{AddError, ReAddError};
 use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
-use crate::master::{Change, Membership};
+use crate::master::Change;
 use crate::progress::Steering;
 use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Progress};
 use crate::record::Recorder;
@@ -42,8 +44,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, Notify, race};
-use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet};
-use uraid_format::bitmap::BitmapImage;
+use uraid_block::{IoError, Sectors, Slot, SlotSet};
 use uraid_layout::Layout;
 
 /// How often the shards are asked how far they have come.
@@ -84,12 +85,14 @@ pub(crate) struct Passes<W: World> {
     /// A pass runs, or a spare takes its slot.
     is_running: Cell<bool>,
     is_flushing: Cell<bool>,
-    /// A former member has its slot again, and a write that does not go to it may still be under way.
-    is_giving_back: Cell<bool>,
+    /// Members with a slot, or the second place of one, that writes under way may not go to.
+    undrained: Cell<u32>,
     /// The number of the last order.
     number: Cell<u64>,
     /// Slots whose recovery met sectors that no member could give.
     given_up: Cell<SlotSet>,
+    /// The same, of copies to another member.
+    copy_given_up: Cell<SlotSet>,
     progress: Cell<Progress>,
     /// The check or repair that a command asked for, until it has ended.
     asked: Cell<Option<PassKind>>,
@@ -115,9 +118,10 @@ impl<W: World> Passes<W> {
             is_driven: Cell::new(false),
             is_running: Cell::new(false),
             is_flushing: Cell::new(false),
-            is_giving_back: Cell::new(false),
+            undrained: Cell::new(0),
             number: Cell::new(0),
             given_up: Cell::new(SlotSet::EMPTY),
+            copy_given_up: Cell::new(SlotSet::EMPTY),
             progress: Cell::new(Progress { total, ..Progress::default() }),
             asked: Cell::new(None),
             checked: RefCell::default(),
@@ -168,7 +172,7 @@ impl<W: World> Passes<W> {
 
     /// What an open array does next.
     fn due(&self) -> Option<Next> {
-        let waits = self.steward.is_stopping.get() || self.steering.get().is_paused || self.is_giving_back.get();
+        let waits = self.steward.is_stopping.get() || self.steering.get().is_paused || self.has_undrained();
         if waits { None } else { self.needed() }
     }
 
@@ -183,18 +187,24 @@ impl<W: World> Passes<W> {
             Some(Next::Pass(PassKind::Resync))
         } else {
             let recovery = (!self.to_recover().is_empty()).then_some(PassKind::Recovery);
-            recovery.or_else(|| self.asked.get()).map(Next::Pass)
+            let copy = || self.to_copy().map(|_| PassKind::Replace);
+            recovery.or_else(copy).or_else(|| self.asked.get()).map(Next::Pass)
         }
     }
 
-    /// Whether a former member has its slot again, and a write that does not go to it may still be under way.
-    pub(crate) fn is_giving_back(&self) -> bool {
-        self.is_giving_back.get()
+    /// Whether a member has a slot, or the second place of one, and writes under way may not go to it.
+    pub(crate) fn has_undrained(&self) -> bool {
+        self.undrained.get() > 0
     }
 
     /// The slots whose member is to be recovered.
     fn to_recover(&self) -> SlotSet {
         self.steward.master().recovering().minus(self.given_up.get())
+    }
+
+    /// The slot whose member is to be copied next.
+    fn to_copy(&self) -> Option<Slot> {
+        self.steward.master().replaced().find(|slot| !self.copy_given_up.get().contains(*slot))
     }
 
     /// How far the pass has come, if one runs, is due or was stopped.
@@ -214,10 +224,10 @@ impl<W: World> Passes<W> {
                 Progress { kind, total: progress::total_of(&self.steward.shared.layout, kind), ..Progress::default() }
             }
         };
-        let to_recover = self.to_recover();
+        let slots = self.slots_of(kind);
         // A spare that has no slot yet holds nothing.
-        let is_spare = kind == PassKind::Recovery && to_recover.is_empty();
-        let recorded = if is_spare { Sectors::ZERO } else { self.recorded(kind, to_recover).min(begun.total) };
+        let is_spare = kind == PassKind::Recovery && slots.is_empty();
+        let recorded = if is_spare { Sectors::ZERO } else { self.recorded(kind, slots).min(begun.total) };
         Some(Progress { done: begun.done.max(recorded), ..begun })
     }
 
@@ -256,104 +266,6 @@ impl<W: World> Passes<W> {
         }
     }
 
-    /// Gives a spare the slot of a member that has failed or is missing.
-    async fn take_spare(&self) {
-        let steward = &self.steward;
-        let before = steward.master().wanted_spare();
-        // Older requests may still report a failure of the slot's last member. It must not be taken for the spare's.
-        let epoch = {
-            let _one = steward.transition.acquire(1).await;
-            steward.publish(Change::Nothing).await
-        };
-        steward.drain(epoch).await;
-        let epoch = {
-            let _one = steward.transition.acquire(1).await;
-            let wanted = steward.master().wanted_spare().filter(|_| steward.master().gate() == Gate::Open);
-            let Some((member, slot)) = wanted.filter(|_| wanted == before) else { return };
-            // Every bit must be on the spare before any write goes to it.
-            if let Some(bitmap) = self.bitmap.get()
-                && let Err(error) = bitmap.give_to(member).await
-            {
-                bitmap.judge(member, error).await;
-                let version = steward.master().version();
-                // If this fails, the array has frozen.
-                let _ = self.recorder.record_up_to(version).await;
-                return;
-            }
-            let is_still_wanted = steward.master().wanted_spare() == Some((member, slot));
-            if !is_still_wanted || steward.master().gate() != Gate::Open {
-                return;
-            }
-            steward.apply(Change::TakeSpare { member, slot });
-            self.given_up.set(self.given_up.get().without(slot));
-            let version = steward.master().version();
-            if !sabotage::is(Sabotage::SpareUnrecorded) && self.recorder.record_up_to(version).await.is_err() {
-                return;
-            }
-            steward.publish(Change::Nothing).await
-        };
-        // When its recovery begins, no write that did not go to it is under way.
-        steward.drain(epoch).await;
-    }
-
-    /// Gives a former member its slot. Every bit is on the member before any write goes to it, and its recovery begins
-    /// only when every write goes to it. `check` says whether the member may still have the slot.
-    pub(crate) async fn give_back(
-        &self,
-        member: usize,
-        slot: Slot,
-        former: &BitmapImage,
-        check: impl Fn() -> Result<(), ReAddError>,
-    ) -> Result<(), ReAddError> {
-        let frozen = |error: IoError| {
-            let is_stopping = error.kind == ErrorKind::Stopping;
-            ReAddError::NotNow(if is_stopping { AddError::NotOpen } else { AddError::Frozen(error) })
-        };
-        let steward = &self.steward;
-        // As for a spare: after this drain, no request can report a failure of the slot's last member.
-        let epoch = {
-            let _one = steward.transition.acquire(1).await;
-            steward.publish(Change::Nothing).await
-        };
-        steward.drain(epoch).await;
-        let (epoch, outcome) = {
-            let _one = steward.transition.acquire(1).await;
-            check()?;
-            let bitmap = self.bitmap.get().ok_or(ReAddError::NoBitmap)?;
-            self.end_recovery_of(slot).await;
-            bitmap.unite(former).await.map_err(frozen)?;
-            bitmap.give_to(member).await.map_err(ReAddError::Bitmap)?;
-            // The failure of another member may have no record yet.
-            let version = steward.master().version();
-            self.recorder.record_up_to(version).await.map_err(frozen)?;
-            check()?;
-            self.is_giving_back.set(true);
-            steward.apply(Change::Membership(Membership::Return { member, slot }));
-            self.given_up.set(self.given_up.get().without(slot));
-            let version = steward.master().version();
-            let outcome = self.recorder.record_up_to(version).await;
-            (steward.publish(Change::Nothing).await, outcome)
-        };
-        steward.drain(epoch).await;
-        self.is_giving_back.set(false);
-        steward.shared.view_changed.notify_all();
-        outcome.map_err(frozen)
-    }
-
-    /// Ends the recovery of the failed member that had this slot. What it did does not count for the next member.
-    /// A drain does not wait for its windows: they may be waiting for the speed limit, in no epoch.
-    async fn end_recovery_of(&self, slot: Slot) {
-        let order = self.steward.pass_order.get();
-        let of_slot = |order: &PassOrder| order.kind == PassKind::Recovery && order.recovering.contains(slot);
-        if let Some(order) = order.filter(of_slot)
-            && !sabotage::is(Sabotage::KeepRecovery)
-        {
-            mark::hit(Mark::RecoveryAnew);
-            self.steward.pass_order.set(None);
-            self.steer(|steering| steering.ended = steering.ended.max(order.number)).await;
-        }
-    }
-
     /// Passes over the array, and ends the pass, unless the array stops or freezes, or no member is left to recover.
     async fn pass(self: &Rc<Self>, kind: PassKind) {
         let steward = &self.steward;
@@ -380,6 +292,7 @@ impl<W: World> Passes<W> {
             let skips_flush = match kind {
                 PassKind::Resync => sabotage::is(Sabotage::SkipPassFlush),
                 PassKind::Recovery => sabotage::is(Sabotage::TrustUnflushed),
+                PassKind::Replace => sabotage::is(Sabotage::ReplaceUnflushed),
                 PassKind::Check | PassKind::Repair => unreachable!("no superblock waits for these"),
             };
             let is_flushed = (self.is_over() || is_skipped) && (skips_flush || self.flush().await);
@@ -398,6 +311,7 @@ impl<W: World> Passes<W> {
                 match kind {
                     PassKind::Resync => self.end_resync().await,
                     PassKind::Recovery => self.end_recovery(&order).await,
+                    PassKind::Replace => self.end_copy(&order).await,
                     PassKind::Check | PassKind::Repair => unreachable!("these end by themselves"),
                 }
                 steward.pass_order.set(None);
@@ -408,16 +322,13 @@ impl<W: World> Passes<W> {
 
     /// What every shard is to do, and where the pass begins.
     fn order(&self, kind: PassKind) -> PassOrder {
-        let (layout, to_recover) = (&self.steward.shared.layout, self.to_recover());
-        let (recovering, written_below) = match (kind, layout) {
-            // A resync keeps right what these members hold already. What they lack is recovered afterwards.
-            (PassKind::Resync, _) => {
-                let master = self.steward.master();
-                (master.recovering(), master.most_recovered())
-            }
-            (PassKind::Recovery, Layout::Parity(_)) => (to_recover, Sectors(u64::MAX)),
-            (PassKind::Check | PassKind::Repair, _) => asked::whole(),
-            (PassKind::Recovery, Layout::Copies(_)) => (to_recover.iter().take(1).collect(), Sectors(u64::MAX)),
+        let layout = &self.steward.shared.layout;
+        let recovering = self.slots_of(kind);
+        let written_below = match kind {
+            // It keeps right what these members hold already. What they lack is recovered afterwards.
+            PassKind::Resync => self.steward.master().most_recovered(),
+            PassKind::Recovery | PassKind::Replace => Sectors(u64::MAX),
+            PassKind::Check | PassKind::Repair => Sectors::ZERO,
         };
         let total = progress::total_of(layout, kind);
         let from = self.recorded(kind, recovering).min(total);
@@ -427,6 +338,17 @@ impl<W: World> Passes<W> {
         PassOrder { number: self.number.get(), kind, recovering, from, written_below, by_bits }
     }
 
+    /// The slots whose members a pass of this kind writes now, though they are not read.
+    fn slots_of(&self, kind: PassKind) -> SlotSet {
+        match (kind, &self.steward.shared.layout) {
+            (PassKind::Resync, _) => self.steward.master().recovering(),
+            (PassKind::Recovery, Layout::Parity(_)) => self.to_recover(),
+            (PassKind::Recovery, Layout::Copies(_)) => self.to_recover().iter().take(1).collect(),
+            (PassKind::Replace, _) => self.to_copy().into_iter().collect(),
+            (PassKind::Check | PassKind::Repair, _) => SlotSet::EMPTY,
+        }
+    }
+
     /// Whether the work of this pass still counts: that of a recovery does not if a freeze has ended since it began.
     fn is_valid(&self, order: &PassOrder) -> bool {
         order.kind == PassKind::Resync || self.steward.pass_order.get() == Some(*order)
@@ -434,7 +356,12 @@ impl<W: World> Passes<W> {
 
     /// Whether all members that the order would recover have failed.
     fn is_needless(&self, order: &PassOrder) -> bool {
-        order.kind == PassKind::Recovery && order.recovering.and(self.steward.master().recovering()).is_empty()
+        let master = self.steward.master();
+        match order.kind {
+            PassKind::Recovery => order.recovering.and(master.recovering()).is_empty(),
+            PassKind::Replace => order.recovering.iter().all(|slot| master.copied_below(slot).is_none()),
+            PassKind::Resync | PassKind::Check | PassKind::Repair => false,
+        }
     }
 
     /// Flushes the members, unless a stop has begun: the stop waits for what is under way, and flushes them itself.
@@ -489,6 +416,10 @@ impl<W: World> Passes<W> {
         match kind {
             PassKind::Resync => master.resync_from().expect("a resync is needed"),
             PassKind::Recovery => master.recovered_below(recovering),
+            PassKind::Replace => {
+                let copied = recovering.iter().filter_map(|slot| master.copied_below(slot)).min();
+                copied.unwrap_or(Sectors::ZERO)
+            }
             PassKind::Check | PassKind::Repair => Sectors::ZERO,
         }
     }
@@ -497,7 +428,7 @@ impl<W: World> Passes<W> {
         let steward = &self.steward;
         match order.kind {
             PassKind::Resync => steward.may_record_checkpoint(),
-            PassKind::Recovery => {
+            PassKind::Recovery | PassKind::Replace => {
                 self.is_valid(order) && steward.master().gate() == Gate::Open && !steward.is_stopping.get()
             }
             PassKind::Check | PassKind::Repair => false,
@@ -561,9 +492,9 @@ impl<W: World> Passes<W> {
         }
         match order.kind {
             PassKind::Resync => steward.note_checkpoint(below),
-            PassKind::Recovery => {
+            PassKind::Recovery | PassKind::Replace => {
                 mark::hit(Mark::RecoveryCheckpoint);
-                steward.note_recovered(Some((order.recovering, below)));
+                steward.note_recovered(Some((*order, below)));
             }
             PassKind::Check | PassKind::Repair => unreachable!("no superblock says how far these are"),
         }
@@ -586,7 +517,9 @@ impl<W: World> Passes<W> {
         }
         let readable_below = match order.kind {
             PassKind::Resync => reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard"),
-            PassKind::Recovery | PassKind::Check | PassKind::Repair => recovered_below(order, &reports),
+            PassKind::Recovery | PassKind::Replace | PassKind::Check | PassKind::Repair => {
+                recovered_below(order, &reports)
+            }
         };
         assert!(readable_below <= before.total && below <= before.total, "a shard goes through what there is");
         let [corrected, skipped, unreadable] = [met.corrected, met.skipped, met.unreadable].map(Sectors);

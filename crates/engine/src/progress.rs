@@ -17,6 +17,8 @@ pub enum PassKind {
     Resync,
     /// Gives a member that has taken a slot what it does not hold yet.
     Recovery,
+    /// Copies a member to the one that is to take its slot.
+    Replace,
     /// Compares all copies, or parity with data, and counts what disagrees.
     Check,
     /// The same, and makes it agree.
@@ -28,7 +30,7 @@ impl PassKind {
     pub fn is_by_command(self) -> bool {
         match self {
             PassKind::Check | PassKind::Repair => true,
-            PassKind::Resync | PassKind::Recovery => false,
+            PassKind::Resync | PassKind::Recovery | PassKind::Replace => false,
         }
     }
 }
@@ -39,7 +41,8 @@ pub(crate) struct PassOrder {
     /// Each order has a new number. A shard that gets the same number again goes on where it had stopped.
     pub(crate) number: u64,
     pub(crate) kind: PassKind,
-    /// The slots whose member does not hold everything yet. On mirrors, a recovery is of one slot.
+    /// The slots whose member does not hold everything yet. On mirrors, a recovery is of one slot. Of a copy to another
+    /// member, the one slot that both have.
     pub(crate) recovering: SlotSet,
     /// How far the pass had come, as the superblocks record it. A recovery begins there; in a resync, each shard knows
     /// more.
@@ -143,10 +146,9 @@ pub(crate) fn total(layout: &Layout) -> Sectors {
 /// What a pass of this kind goes through.
 pub(crate) fn total_of(layout: &Layout, kind: PassKind) -> Sectors {
     match (kind, layout) {
-        (PassKind::Resync | PassKind::Check | PassKind::Repair, _) | (PassKind::Recovery, Layout::Parity(_)) => {
-            total(layout)
-        }
+        (PassKind::Resync | PassKind::Check | PassKind::Repair, _)
+        | (PassKind::Recovery | PassKind::Replace, Layout::Parity(_)) => total(layout),
         // Every member of a mirror uses as much.
-        (PassKind::Recovery, Layout::Copies(_)) => layout.member_used(Slot(0)),
+        (PassKind::Recovery | PassKind::Replace, Layout::Copies(_)) => layout.member_used(Slot(0)),
     }
 }

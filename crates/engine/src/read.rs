@@ -6,10 +6,10 @@
 use crate::buffers;
 use crate::failure::{Failure, ReadError, RequestKind};
 use crate::mark::{self, Mark};
+use crate::member_io::MemberRun;
 use crate::row::Rows;
 use crate::sabotage;
 use crate::shared::Shared;
-use crate::verdict::Operation;
 use crate::view::{Copies, Gate, SlotMember, View};
 use crate::{Pool, World};
 use smallvec::SmallVec;
@@ -92,15 +92,15 @@ impl<W: World> Reader<W> {
         // The usual case is one piece on a healthy member: it is submitted at once. All other cases are boxed to keep
         // the future of every read small.
         let outcome = match self.one_place(range) {
-            Ok(OnePlace { slot, at, member }) if !self.shared.balance.is_slow(slot) => {
+            Ok(OnePlace { slot, at, member: place }) if !self.shared.balance.is_slow(slot) => {
                 let _in_flight = self.shared.balance.begin(slot);
-                let of_member = member.range(at, range.length);
-                let member = self.shared.members.get(member.index);
+                let of_member = place.range(at, range.length);
+                let member = self.shared.members.get(place.index);
                 let begun = member.begin();
                 match member.uncounted().read(of_member.start, into).await {
                     Err(error) => {
                         member.end(&begun, RequestKind::Read, of_member, Some(error));
-                        let failed = self.shared.read_error(slot, at, range.length, error);
+                        let failed = ReadError { slot, member: place.index, range: of_member, error };
                         Box::pin(self.read_around(range, failed)).await
                     }
                     Ok(pieces) => {
@@ -225,7 +225,7 @@ impl<W: World> Reader<W> {
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         for slot in tried.avoid.iter() {
             // The array may have frozen since that copy failed.
-            self.refuse_other_version(of_part, Failure::new(slot, Operation::Read, ErrorKind::Media.into()))?;
+            self.refuse_other_version(of_part, slot, ErrorKind::Media.into())?;
         }
         let usable = self.in_time(&view, of_part, tried);
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
@@ -240,13 +240,14 @@ impl<W: World> Reader<W> {
         };
         let from_members = join_each(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
             let _in_flight = self.shared.balance.begin(run.slot);
-            let (member, of_member) = self.shared.run_on_device(run.slot, run.at, run.length);
+            let of_member = MemberRun::by(&view, run.slot, run.at, run.length);
+            let member = self.shared.members.get(of_member.index);
             let begun = member.begin();
-            let outcome = member.uncounted().read(of_member.start, pieces).await;
-            member.end(&begun, RequestKind::Read, of_member, outcome.as_ref().err().copied());
-            (run, outcome)
+            let outcome = member.uncounted().read(of_member.range.start, pieces).await;
+            member.end(&begun, RequestKind::Read, of_member.range, outcome.as_ref().err().copied());
+            (run, outcome.map_err(|error| of_member.read_error(error)))
         }));
-        let outcomes: SmallVec<[(&Run, Result<ReadPieces, IoError>); 4]> = from_members.await.collect();
+        let outcomes: SmallVec<[(&Run, Result<ReadPieces, ReadError>); 4]> = from_members.await.collect();
         if let Some(order) = order
             && outcomes.iter().all(|(_, outcome)| outcome.is_ok())
         {
@@ -262,7 +263,7 @@ impl<W: World> Reader<W> {
                     offset: base + of_run.offset,
                     pieces: pieces.split_to(of_run.length.len_bytes()),
                 })),
-                Err(error) => failures.push((self.shared.read_error(run.slot, run.at, run.length, error), parts)),
+                Err(failed) => failures.push((failed, parts)),
             }
         }
         for (failed, parts) in failures {
@@ -326,7 +327,7 @@ impl<W: World> Reader<W> {
             self.shared.note_read_failure(failed).await?;
         }
         for range in ranges {
-            self.refuse_other_version(*range, failed)?;
+            self.refuse_other_version(*range, failed.slot, failed.error)?;
         }
         if !is_failed_first {
             self.shared.note_read_failure(failed).await?;
@@ -336,7 +337,7 @@ impl<W: World> Reader<W> {
 
     /// If the copies may differ by now and the canonical one failed, another copy could return other bytes than an
     /// earlier read did: refuse that.
-    fn refuse_other_version(&self, range: ArrayRange, failed: Failure) -> Result<(), IoError> {
+    fn refuse_other_version(&self, range: ArrayRange, failed: Slot, error: IoError) -> Result<(), IoError> {
         let view = self.shared.view();
         if view.copies == Copies::Any || self.shared.layout.level().is_parity() || self.shared.config.force {
             return Ok(());
@@ -345,8 +346,8 @@ impl<W: World> Reader<W> {
         while at < range.end() {
             let copies = self.shared.layout.copies(at);
             let canonical = copies.iter().find(|(slot, _)| view.readable().contains(*slot));
-            if canonical.is_none_or(|(slot, _)| *slot == failed.slot) {
-                return Err(failed.error);
+            if canonical.is_none_or(|(slot, _)| *slot == failed) {
+                return Err(error);
             }
             at = at + self.shared.layout.contiguous(at);
         }

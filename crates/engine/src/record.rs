@@ -83,9 +83,9 @@ impl<W: World> Recorder<W> {
             self.last_record.set(Some(self.steward.shared.world.now().since(began)));
         }
         if outcome.is_ok() {
-            let writable = steward.master().writable();
-            let misses_write =
-                |failure: &Failure| failure.operation == Operation::Write && writable.contains(failure.slot);
+            let master = steward.master();
+            let is_in_use = |member: usize| master.members()[member].written_slot().is_some();
+            let misses_write = |failure: &Failure| failure.operation == Operation::Write && is_in_use(failure.member);
             assert!(!failures.iter().any(misses_write), "a member that missed a write is in use");
         }
         match outcome {

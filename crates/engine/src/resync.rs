@@ -1,5 +1,5 @@
 //! One window of copies, or of rows, made consistent by a resync, or recovered on members that do not hold it yet.
-//! Owns: comparing copies, recomputing parity, what a member in recovery gets. Not here: which windows, their locks
+//! Owns: comparing copies, recomputing parity, what a member in recovery gets, and one that replaces another. Not here: which windows, their locks
 //! (`pass`), when a pass is needed and what follows (`passes`), windows of a check (`resync::check`).
 //! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors, but by a
 //! repair.
@@ -110,6 +110,7 @@ impl<W: World> Resync<W> {
     /// `None`: something could not be read, and the piece is more than one sector.
     async fn resync_piece(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
         match (&self.rows, order.kind) {
+            (_, PassKind::Replace) => self.copy_block(order, piece).await,
             (Some(rows), PassKind::Resync | PassKind::Recovery) => self.resync_rows(order, rows, piece).await,
             (Some(rows), PassKind::Check | PassKind::Repair) => self.check_rows(order.kind, rows, piece).await,
             (None, PassKind::Resync) => self.resync_copies(order, piece).await,
@@ -135,12 +136,45 @@ impl<W: World> Resync<W> {
                 self.read_window(std::iter::once((slot, place)), length).await?
             };
             let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
-            let failure = self.shared.write_block(to, at, &bytes).await.err();
-            self.settle_pass(failure.as_slice()).await?;
+            let failures = self.shared.write_block(to, at, &bytes).await;
+            self.settle_pass(&failures).await?;
             return Ok(Some(PassCounts::default()));
         }
         mark::hit(Mark::RecoveryUnreadable);
         Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() }))
+    }
+
+    /// Gives the member that replaces another one its block: from that one, or if it cannot read it, from the others.
+    async fn copy_block(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
+        let (at, length) = (MemberSector(piece.at), piece.length);
+        let slot = order.recovering.iter().next().expect("one member at a time is replaced");
+        let own = std::iter::once((slot, at));
+        let copies = match &self.rows {
+            Some(_) => SmallVec::new(),
+            None => self.shared.layout.copies(piece.sector),
+        };
+        let others = copies.iter().copied().filter(|(other, _)| *other != slot);
+        for (from, place) in own.chain(others) {
+            if !self.shared.with_view(|view| view.readable().contains(from)) {
+                continue;
+            }
+            let found = {
+                let _reads = self.reading.acquire(1).await;
+                self.read_window(std::iter::once((from, place)), length).await?
+            };
+            let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
+            if from != slot {
+                mark::hit(Mark::ReplacedFromOthers);
+            }
+            let failure = self.shared.write_replacement(slot, at, bytes).await.err();
+            self.settle_pass(failure.as_slice()).await?;
+            return Ok(Some(PassCounts::default()));
+        }
+        match &self.rows {
+            // The block is computed, and written to both members.
+            Some(rows) => self.resync_rows(order, rows, piece).await,
+            None => Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() })),
+        }
     }
 
     /// Copies the canonical copy over those that differ, and over those that are not read and have been recovered.
@@ -167,13 +201,13 @@ impl<W: World> Resync<W> {
             }
             mark::hit(Mark::ResyncCorrected);
             window.corrected += length.0;
-            failures.extend(self.shared.write_block(copy.slot, copy.at, right).await.err());
+            failures.extend(self.shared.write_block(copy.slot, copy.at, right).await);
         }
         let unread = writable.minus(usable);
         for (slot, place) in copies.iter().copied().filter(|(slot, _)| unread.contains(*slot)) {
             if order.writes(place).contains(slot) {
                 let right = found[canonical].bytes.as_ref().expect("the canonical copy was read");
-                failures.extend(self.shared.write_block(slot, place, right).await.err());
+                failures.extend(self.shared.write_block(slot, place, right).await);
             }
         }
         self.settle_pass(&failures).await?;
@@ -280,7 +314,7 @@ impl<W: World> Resync<W> {
         }
         for index in healed {
             let bytes = known.data[*index].as_ref().expect("all data is known");
-            failures.extend(self.shared.write_block(map.data[*index], at, bytes).await.err());
+            failures.extend(self.shared.write_block(map.data[*index], at, bytes).await);
         }
         self.settle_pass(&failures).await
     }
@@ -307,7 +341,7 @@ impl<W: World> Resync<W> {
                 mark::hit(Mark::ResyncCorrected);
                 window.corrected += (right.len() / SECTOR_BYTES) as u64;
             }
-            failures.extend(self.shared.write_block(slot, at, right).await.err());
+            failures.extend(self.shared.write_block(slot, at, right).await);
         }
         self.settle_pass(&failures).await?;
         Ok(window)

@@ -253,13 +253,20 @@ impl<W: World> RowIo<W> {
         let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
         let of_parity = sabotage::parity(of_parity);
-        let writes: SmallVec<[(Slot, WritePieces); 3]> =
-            of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot)).collect();
-        let writes = writes.into_iter().map(|(slot, from)| async move {
-            let run = self.shared.with_view(|view| MemberRun::by(view, slot, at, from.length()));
-            self.shared.write_run(&run, from, fua).await
+        let blocks = of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot));
+        let writes = self.shared.with_view(|view| {
+            let mut writes: SmallVec<[(MemberRun, WritePieces); 3]> = SmallVec::new();
+            for (slot, from) in blocks {
+                if let Some(replacement) = view.replacement(slot) {
+                    writes.push((MemberRun::of(slot, &replacement, at, from.length()), from.clone()));
+                }
+                writes.push((MemberRun::by(view, slot, at, from.length()), from));
+            }
+            writes
         });
-        let outcomes = join_each(writes);
+        let outcomes = join_each(
+            writes.into_iter().map(|(run, from)| async move { self.shared.write_run(&run, from, fua).await }),
+        );
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         // Give back the memory and the permit: other rows need not wait for the record of this one.
         drop(room);
@@ -313,8 +320,10 @@ impl<W: World> RowIo<W> {
         assert_eq!(reads.len(), wanted.count(), "the wanted blocks are of this row");
         let reads = reads.into_iter();
         let outcomes = join_each(reads.map(|(place, slot, into)| async move {
-            let run = self.shared.with_view(|view| MemberRun::by(view, slot, at, into.length()));
-            (place, self.shared.read_run(&run, into).await)
+            match self.shared.run_to_read(slot, at, into.length()) {
+                Ok(run) => (place, self.shared.read_run(&run, into).await),
+                Err(error) => (place, Err(error)),
+            }
         }));
         let mut failures = Vec::new();
         for (place, outcome) in outcomes.await {

@@ -98,6 +98,8 @@ pub enum Sabotage {
     KeepRecovery,
     /// A recovered member is read before it was flushed.
     TrustUnflushed,
+    /// A member takes the slot of the one that was copied to it before it was flushed.
+    ReplaceUnflushed,
     /// Records that a member is recovered further than it is.
     RecoveredAhead,
     /// Sends data to members before its bit is durable.
@@ -120,7 +122,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 50] = [
+    pub const ALL: [Sabotage; 51] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -162,6 +164,7 @@ impl Sabotage {
         Sabotage::ReAddTooOld,
         Sabotage::KeepRecovery,
         Sabotage::TrustUnflushed,
+        Sabotage::ReplaceUnflushed,
         Sabotage::RecoveredAhead,
         Sabotage::BitAfterData,
         Sabotage::ClearUnflushed,
@@ -228,19 +231,20 @@ macro_rules! answer_instead {
 }
 
 /// Writes one run of a mirror's write in a wrong way, and ends the caller with that, if the engine makes such a mistake:
-/// `write_run_instead!(shared, slot of the first run, run, its bytes, fua)`.
+/// `write_run_instead!(shared, slot of the first run, run, its place on a member, its bytes, fua)`.
 #[cfg(feature = "sabotage")]
 macro_rules! write_run_instead {
-    ($shared:expr, $first:expr, $run:ident, $from:expr, $fua:expr) => {
+    ($shared:expr, $first:expr, $run:ident, $of_member:ident, $from:expr, $fua:expr) => {
         if $crate::sabotage::is_of_runs() {
-            return ($run, $crate::sabotage::run::write($shared, $first, $run, $from, $fua).await);
+            let outcome = $crate::sabotage::run::write($shared, $first, $run, $of_member, $from, $fua).await;
+            return outcome.map_err(|error| $of_member.failure(Operation::Write, error));
         }
     };
 }
 
 #[cfg(not(feature = "sabotage"))]
 macro_rules! write_run_instead {
-    ($shared:expr, $first:expr, $run:ident, $from:expr, $fua:expr) => {};
+    ($shared:expr, $first:expr, $run:ident, $of_member:ident, $from:expr, $fua:expr) => {};
 }
 
 pub(crate) use {answer_instead, write_run_instead};
@@ -348,7 +352,7 @@ pub(crate) fn parity<T>(right: impl Iterator<Item = T>) -> impl Iterator<Item = 
 
 /// The failed members whose requests in flight end now. Some mistakes do harm only if a failed member goes on.
 #[inline(always)]
-pub(crate) fn to_cut_off(failed: SlotSet) -> SlotSet {
+pub(crate) fn to_cut_off(failed: Vec<usize>) -> Vec<usize> {
     use Sabotage::{FlushTogether, StaleRead, WaitForDead};
-    if [WaitForDead, FlushTogether, StaleRead].into_iter().any(is) { SlotSet::EMPTY } else { failed }
+    if [WaitForDead, FlushTogether, StaleRead].into_iter().any(is) { Vec::new() } else { failed }
 }

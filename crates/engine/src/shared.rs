@@ -18,15 +18,13 @@ use crate::recorded::{FailureOutcome, Recorded};
 use crate::sabotage;
 use crate::torn::Torn;
 use crate::verdict::{self, Operation, Verdict};
-use crate::view::{Copies, Gate, View};
+use crate::view::{Access, Copies, Gate, View};
 use crate::world::World;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::Notify;
-use uraid_block::{
-    Device, ErrorKind, Geometry, IoError, MemberSector, Range, Sector, Sectors, ShardIndex, Slot, SlotSet,
-};
+use uraid_block::{Device, ErrorKind, Geometry, IoError, MemberSector, Sector, Sectors, ShardIndex, Slot, SlotSet};
 use uraid_layout::{Layout, Row};
 
 /// What the request paths count, per shard.
@@ -172,13 +170,6 @@ impl<W: World> Shared<W> {
         self.with_view(|view| view.member(slot).data_offset) + Sectors(at.0)
     }
 
-    /// The member in a slot, and where a run on it lies on its device.
-    #[inline]
-    pub(crate) fn run_on_device(&self, slot: Slot, at: MemberSector, length: Sectors) -> (Rc<CountedMember<W>>, Range) {
-        let member = self.with_view(|view| view.member(slot));
-        (self.members.get(member.index), member.range(at, length))
-    }
-
     pub(crate) fn is_redundant(&self) -> bool {
         self.layout.level().is_redundant()
     }
@@ -192,16 +183,9 @@ impl<W: World> Shared<W> {
         if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
             self.torn.clear();
         }
-        let failed = self.with_view(|before| before.writable().minus(view.writable()));
-        let keeps = |slot| {
-            self.with_view(|before| {
-                let is_new = !before.writable().contains(slot);
-                is_new || before.member(slot).index == view.member(slot).index
-            })
-        };
-        assert!(view.writable().iter().all(keeps), "a slot keeps its member until that has failed");
+        let failed = self.with_view(|before| left_out(before, &view));
         self.view.replace(Rc::new(view));
-        sabotage::to_cut_off(failed).iter().for_each(|slot| self.member(slot).mark_dead());
+        sabotage::to_cut_off(failed).into_iter().for_each(|member| self.members.get(member).mark_dead());
         self.view_changed.notify_all();
     }
 
@@ -253,18 +237,12 @@ impl<W: World> Shared<W> {
         verdict::decide(failure.operation, failure.error.kind, self.config.policy(self.is_redundant()))
     }
 
-    /// The read error of a member's run.
-    pub(crate) fn read_error(&self, slot: Slot, at: MemberSector, length: Sectors, error: IoError) -> ReadError {
-        assert!(!length.is_zero(), "a read is of some sector");
-        ReadError { slot, range: Range::new(self.on_device(slot, at), length), error }
-    }
-
     /// Called when a request that met these read errors is done. `was_read_elsewhere`: it got all its bytes from other
     /// members. Waits until the steward has counted the errors and has failed the members over the limit.
     pub(crate) async fn settle_read_errors(&self, errors: Vec<ReadError>, was_read_elsewhere: bool) {
         if was_read_elsewhere {
             assert!(self.is_redundant(), "no other member has the bytes");
-            errors.iter().for_each(|error| self.member(error.slot).note_read_elsewhere(error.range.length));
+            errors.iter().for_each(|error| self.members.get(error.member).note_read_elsewhere(error.range.length));
         }
         let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
         if !errors.is_empty() && self.config.read_errors_max > 0 && self.is_redundant() {
@@ -310,6 +288,29 @@ impl<W: World> Shared<W> {
         let has_stopped = || self.with_view(|view| view.gate == Gate::Stopped);
         self.view_changed.wait_for(|| has_stopped().then_some(())).await;
     }
+}
+
+/// The members that the next view leaves out: their requests in flight are to end now. A member that was replaced is not
+/// among them: what is read of it is right, and other members may not have it.
+fn left_out(before: &View, next: &View) -> Vec<usize> {
+    let mut left_out = Vec::new();
+    for slot in before.writable().iter() {
+        let (member, replacement) = (before.member(slot), before.replacement(slot));
+        let of_next = if next.writable().contains(slot) { Some(next.member(slot)) } else { None };
+        let stays = |index: usize| {
+            of_next.is_some_and(|member| member.index == index)
+                || next.replacement(slot).is_some_and(|member| member.index == index)
+        };
+        if !stays(member.index) {
+            let takes = replacement.zip(of_next).filter(|(replacement, next)| replacement.index == next.index);
+            let is_in_sync = of_next.is_some_and(|member| member.access == Access::ReadWrite);
+            assert!(!is_in_sync || takes.is_some(), "a slot keeps its member until that has failed");
+            let is_replaced = takes.is_some_and(|(_, next)| next.access == Access::ReadWrite);
+            left_out.extend((!is_replaced).then_some(member.index));
+        }
+        left_out.extend(replacement.map(|member| member.index).filter(|index| !stays(*index)));
+    }
+    left_out
 }
 
 /// Whether a failed read counts towards the limit: the device was asked for these sectors and could not return them.

@@ -20,7 +20,7 @@
 //! ```
 
 use crate::mail::{Answer, Call, STEWARD};
-use crate::master::{Change, Master};
+use crate::master::{Change, Master, Replace};
 use crate::progress::{self, PassKind, PassOrder, PassReport};
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
@@ -29,7 +29,7 @@ use crate::world::World;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
-use uraid_block::{IoError, Sectors, ShardIndex, SlotSet};
+use uraid_block::{IoError, Sectors, ShardIndex};
 
 /// The steward's state; on shard 0 only.
 pub(crate) struct Steward<W: World> {
@@ -47,8 +47,8 @@ pub(crate) struct Steward<W: World> {
 pub(crate) struct Passed {
     /// All is consistent below this.
     pub(crate) in_sync_below: Sectors,
-    /// The members in these slots hold what is below this.
-    pub(crate) recovered: Option<(SlotSet, Sectors)>,
+    /// By this order, members hold what is below this.
+    pub(crate) recovered: Option<(PassOrder, Sectors)>,
 }
 
 /// Why an array takes no command now.
@@ -120,13 +120,14 @@ impl<W: World> Steward<W> {
 
     /// What the shards have gone through.
     pub(crate) async fn passed(&self) -> Passed {
-        let recovery = self.pass_order.get().filter(|order| order.kind == PassKind::Recovery);
+        let fills = |order: &PassOrder| matches!(order.kind, PassKind::Recovery | PassKind::Replace);
+        let recovery = self.pass_order.get().filter(fills);
         if recovery.is_none() && self.master().resync_from().is_none() {
             return Passed { in_sync_below: progress::total(&self.shared.layout), recovered: None };
         }
         let reports = self.pass_reports().await;
         let in_sync_below = reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard");
-        let recovered = recovery.map(|order| (order.recovering, recovered_below(&order, &reports)));
+        let recovered = recovery.map(|order| (order, recovered_below(&order, &reports)));
         Passed { in_sync_below, recovered }
     }
 
@@ -148,11 +149,21 @@ impl<W: World> Steward<W> {
         }
     }
 
-    /// Notes that members in recovery hold what is below this sector, and were flushed.
-    pub(crate) fn note_recovered(&self, recovered: Option<(SlotSet, Sectors)>) {
-        let Some((slots, below)) = recovered else { return };
+    /// Notes that the members of this order hold what is below this sector, and were flushed.
+    pub(crate) fn note_recovered(&self, recovered: Option<(PassOrder, Sectors)>) {
+        let Some((order, below)) = recovered else { return };
         let ahead = if sabotage::is(Sabotage::RecoveredAhead) { Sectors(8) } else { Sectors::ZERO };
         let below = below + ahead;
+        if order.kind == PassKind::Replace {
+            for slot in order.recovering.iter() {
+                let copied = self.master().copied_below(slot);
+                if copied.is_some_and(|copied| copied < below) {
+                    self.apply(Change::Replace(Replace::Checkpoint(slot, below)));
+                }
+            }
+            return;
+        }
+        let slots = order.recovering;
         let is_more = !slots.and(self.master().recovering()).is_empty() && self.master().recovered_below(slots) < below;
         if is_more {
             self.apply(Change::CheckpointRecovery(slots, below));

@@ -83,7 +83,7 @@ impl<W: World> TornResync<W> {
             let bytes = self.shared.read_block(slot, place, length, Pool::Pass).await;
             let bytes = bytes.map_err(|failed| TornResyncError::Read(slot, failed.error))?;
             for (slot, place) in places.filter(|(slot, _)| !leaving.contains(*slot)) {
-                let outcome = self.shared.write_block(*slot, *place, &bytes).await;
+                let outcome = self.shared.write_first(*slot, *place, &bytes).await;
                 outcome.map_err(|failure| TornResyncError::Write(*slot, failure.error))?;
             }
             at = at + length;
@@ -118,7 +118,7 @@ impl<W: World> TornResync<W> {
                 else {
                     continue;
                 };
-                let outcome = self.shared.write_block(slot, at, parity).await;
+                let outcome = self.shared.write_first(slot, at, parity).await;
                 outcome.map_err(|failure| TornResyncError::Write(slot, failure.error))?;
             }
             start += length;

@@ -19,6 +19,8 @@ pub enum Operation {
     Command,
     /// More read errors than the limit allows.
     ReadErrors,
+    /// None: another member has its slot, and everything that it held, as the operator wished.
+    Replaced,
 }
 
 /// What follows from a member's error.
@@ -64,7 +66,9 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             Operation::Read | Operation::Write => Verdict::FailRequest,
             // It is unknown what the failed flush lost. A later flush that succeeds would hide it.
             Operation::Flush => Verdict::Freeze,
-            Operation::Superblock | Operation::Command | Operation::ReadErrors => Verdict::FailOrFreeze,
+            Operation::Superblock | Operation::Command | Operation::ReadErrors | Operation::Replaced => {
+                Verdict::FailOrFreeze
+            }
         };
     }
     match (operation, kind) {
@@ -100,7 +104,7 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             | ErrorKind::Late,
         ) => Verdict::FailOrFreeze,
         (
-            Operation::Flush | Operation::Command | Operation::ReadErrors,
+            Operation::Flush | Operation::Command | Operation::ReadErrors | Operation::Replaced,
             ErrorKind::Media
             | ErrorKind::Gone
             | ErrorKind::NoSpace

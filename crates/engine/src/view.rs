@@ -2,7 +2,8 @@
 //! Owns: [`View`]: the member and the access of each slot, [`Gate`], which requests are admitted. Not here: when views
 //! change (`steward`), what they are derived from (`master`), counting requests per epoch (`epochs`).
 //! Invariant: a request runs in the epoch of the view it entered with. A slot gets another member only when the failure
-//! of the one before is recorded, and its recovery begins after a drain.
+//! of the one before is recorded, and its recovery begins after a drain; or the member that was copied beside it, which
+//! every write has gone to.
 
 use crate::intent::{BitsRound, BitsShape};
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
@@ -69,6 +70,8 @@ impl SlotMember {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SlotMap {
     members: Vec<Option<SlotMember>>,
+    /// Second members of slots, to which the first ones are being copied: every write of the slot goes to both.
+    replacements: Vec<(Slot, SlotMember)>,
     readable: SlotSet,
     writable: SlotSet,
 }
@@ -82,7 +85,7 @@ impl SlotMap {
         self.writable
     }
 
-    pub(crate) fn new(members: Vec<Option<SlotMember>>) -> SlotMap {
+    pub(crate) fn new(members: Vec<Option<SlotMember>>, replacements: Vec<(Slot, SlotMember)>) -> SlotMap {
         let having = |is_wanted: fn(Access) -> bool| -> SlotSet {
             let slots = (0..).map(Slot).zip(&members);
             let wanted = slots.filter(|(_, member)| member.is_some_and(|member| is_wanted(member.access)));
@@ -92,12 +95,16 @@ impl SlotMap {
         let writable = having(|access| access != Access::None);
         assert!(readable.is_within(writable), "a member that misses writes is not read");
         assert!(members.len() <= usize::from(SlotSet::SLOTS_MAX), "a set holds all slots");
-        SlotMap { members, readable, writable }
+        for (slot, replacement) in &replacements {
+            assert!(readable.contains(*slot), "a member that is copied is in sync");
+            assert_eq!(replacement.access, Access::WriteOnly);
+        }
+        SlotMap { members, replacements, readable, writable }
     }
 
     /// The members of all slots that have one.
     pub(crate) fn members(&self) -> impl Iterator<Item = &SlotMember> {
-        self.members.iter().flatten()
+        self.members.iter().flatten().chain(self.replacements.iter().map(|(_, member)| member))
     }
 }
 
@@ -159,6 +166,27 @@ impl View {
         self.slots.members[slot.index()].expect("a request is planned for slots with a member")
     }
 
+    /// The member to which this slot's member is being copied.
+    #[inline]
+    pub(crate) fn replacement(&self, slot: Slot) -> Option<SlotMember> {
+        if self.slots.replacements.is_empty() {
+            return None;
+        }
+        self.slots.replacements.iter().find(|(of, _)| *of == slot).map(|(_, member)| *member)
+    }
+
+    /// Whether a member is being copied to another.
+    #[inline]
+    pub(crate) fn has_replacement(&self) -> bool {
+        !self.slots.replacements.is_empty()
+    }
+
+    /// The members that a write of this slot goes to. Panics like [`View::member`].
+    #[inline]
+    pub(crate) fn writers(&self, slot: Slot) -> impl Iterator<Item = SlotMember> {
+        std::iter::once(self.member(slot)).chain(self.replacement(slot))
+    }
+
     /// Whether the slot has a member, failed or not.
     pub(crate) fn has_member(&self, slot: Slot) -> bool {
         self.slots.members[slot.index()].is_some()
@@ -189,7 +217,7 @@ mod tests {
 
     fn slots(access: &[Access]) -> SlotMap {
         let member = |(index, access): (usize, &Access)| SlotMember { index, data_offset: Sector(8), access: *access };
-        SlotMap::new(access.iter().enumerate().map(|of_slot| Some(member(of_slot))).collect())
+        SlotMap::new(access.iter().enumerate().map(|of_slot| Some(member(of_slot))).collect(), Vec::new())
     }
 
     #[test]

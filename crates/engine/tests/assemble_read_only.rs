@@ -6,7 +6,7 @@ mod candidates;
 
 use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
 use uraid_block::{Sectors, Slot};
-use uraid_engine::assemble::Unsupported;
+use uraid_engine::assemble::{Duplicate, Unsupported};
 use uraid_engine::{
     AssembleError, AssembleOptions, Candidate, Place, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
 };
@@ -38,7 +38,7 @@ fn a_device_that_shrank_below_its_data_is_refused() {
 fn recovering(plan: &StartPlan) -> Vec<(usize, u16, u64)> {
     let members = plan.members.iter().filter_map(|member| match member.place {
         Place::Recovering { slot, below } => Some((member.candidate, slot.0, below.0)),
-        Place::Slot(_) | Place::Spare => None,
+        Place::Slot(_) | Place::Replacing { .. } | Place::Spare => None,
     });
     members.collect()
 }
@@ -215,13 +215,40 @@ fn replacing() -> Vec<Candidate> {
     members
 }
 
+/// The members that are copied to in a plan: candidate, slot, how far.
+fn copied(plan: &StartPlan) -> Vec<(usize, u16, u64)> {
+    let members = plan.members.iter().filter_map(|member| match member.place {
+        Place::Replacing { slot, below } => Some((member.candidate, slot.0, below.0)),
+        Place::Slot(_) | Place::Recovering { .. } | Place::Spare => None,
+    });
+    members.collect()
+}
+
 #[test]
-fn a_replacement_is_left_out_beside_the_member_that_it_replaces() {
-    let members = replacing();
+fn a_replacement_goes_on_beside_the_member_that_it_replaces() {
+    let mut members = replacing();
+    members[2].superblock.recovery_offset = 64;
     let plan = start(&members).unwrap();
-    assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
-    assert_eq!(plan.read_only, Some(ReadOnlyReason::Replacement));
-    assert_eq!(plan.refused, [Refused { candidate: 2, reason: Refusal::Replacement { slot: Slot(1) } }]);
+    assert_eq!((slots(&plan), plan.read_only, plan.refused.len()), (vec![(0, 0), (1, 1)], None, 0));
+    assert_eq!(copied(&plan), [(2, 1, 64)]);
+    // After a crash the two may differ anywhere.
+    members.iter_mut().for_each(|member| member.superblock.resync_offset = 0);
+    assert_eq!(copied(&start(&members).unwrap()), [(2, 1, 0)]);
+    // It holds everything, and the first one was not yet named as failed.
+    let mut members = replacing();
+    members[2].superblock.features = Features::REPLACEMENT;
+    let size = members[2].superblock.size.0;
+    assert_eq!(copied(&start(&members).unwrap()), [(2, 1, size)]);
+}
+
+/// It is no replacement, and was being rebuilt for a slot that has a member in sync.
+#[test]
+fn a_second_member_of_a_slot_that_replaces_none_keeps_the_array_read_only() {
+    let mut members = replacing();
+    members[2].superblock.features = Features::RECOVERY_OFFSET;
+    let plan = start(&members).unwrap();
+    assert_eq!((slots(&plan), plan.read_only), (vec![(0, 0), (1, 1)], Some(ReadOnlyReason::TwoMembers)));
+    assert_eq!(plan.refused.len(), 1);
     for options in [RUN, FORCE] {
         let plan = assemble(&members, &options).unwrap();
         assert_eq!((slots(&plan), plan.read_only), (vec![(0, 0), (1, 1)], None), "it is given up");
@@ -245,11 +272,42 @@ fn a_replacement_that_is_not_given_or_stale_is_given_up_only_with_run() {
 }
 
 #[test]
-fn a_replacement_whose_slot_has_nobody_else_keeps_the_array_read_only() {
+fn a_replacement_whose_slot_has_no_other_member_is_recovered_or_has_the_slot() {
     let mut members = replacing();
     members.iter_mut().for_each(|member| member.superblock.roles[1] = Role::Faulty);
+    members[2].superblock.recovery_offset = 64;
     let plan = start(&[members[0].clone(), members[2].clone()]).unwrap();
-    assert_eq!((plan.read_only, plan.missing), (Some(ReadOnlyReason::Replacement), set(&[1])));
+    assert_eq!((plan.read_only, plan.missing, recovering(&plan)), (None, set(&[1]), vec![(1, 1, 64)]));
+    members[2].superblock.features = Features::REPLACEMENT;
+    let plan = start(&[members[0].clone(), members[2].clone()]).unwrap();
+    assert_eq!((slots(&plan), plan.missing, copied(&plan)), (vec![(0, 0), (1, 1)], set(&[]), vec![]));
+}
+
+/// Power failed in the round that lists a spare as a replacement: its own superblock still says spare.
+#[test]
+fn a_replacement_whose_own_superblock_says_spare_holds_nothing() {
+    let mut members = replacing();
+    members[2].superblock.features = Features::default();
+    members[2].superblock.roles[2] = Role::Spare;
+    members[2].superblock.events -= 1;
+    let plan = start(&members).unwrap();
+    assert_eq!((slots(&plan), plan.read_only, copied(&plan)), (vec![(0, 0), (1, 1)], None, vec![(2, 1, 0)]));
+    members.iter_mut().take(2).for_each(|member| member.superblock.roles[1] = Role::Faulty);
+    let plan = start(&[members[0].clone(), members[2].clone()]).unwrap();
+    assert_eq!((slots(&plan), recovering(&plan)), (vec![(0, 0)], vec![(1, 1, 0)]));
+}
+
+#[test]
+fn a_slot_has_one_replacement_at_most() {
+    let mut members = replacing();
+    let mut third = members[2].clone();
+    third.superblock.dev_number = 3;
+    third.superblock.device_uuid[0] ^= 1;
+    members.push(third);
+    members.iter_mut().for_each(|member| member.superblock.roles[3] = Role::Slot(Slot(1)));
+    let error = start(&members).unwrap_err();
+    let duplicate = AssembleError::Duplicate { what: Duplicate::Slot(Slot(1)), candidates: [2, 3] };
+    assert_eq!(error, duplicate);
 }
 
 #[test]

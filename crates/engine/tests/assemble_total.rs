@@ -92,7 +92,7 @@ fn assert_nobody_is_given_up(plan: &StartPlan, seed: u64) {
         let is_kept = |member: &MemberPlan| {
             let is_placed = match member.place {
                 Place::Slot(of) => of == slot && !is_rebuilt(member),
-                Place::Recovering { slot: of, .. } => of == slot,
+                Place::Recovering { slot: of, .. } | Place::Replacing { slot: of, .. } => of == slot,
                 Place::Spare => false,
             };
             member.superblock.dev_number == number && is_placed
@@ -102,7 +102,7 @@ fn assert_nobody_is_given_up(plan: &StartPlan, seed: u64) {
 }
 
 fn is_rebuilt(member: &MemberPlan) -> bool {
-    member.superblock.features.intersects(Features::RECOVERY_OFFSET.with(Features::REPLACEMENT))
+    member.superblock.features.contains(Features::RECOVERY_OFFSET)
 }
 
 #[test]

@@ -263,7 +263,7 @@ impl Judge {
     pub fn in_slots(plan: &StartPlan) -> BTreeSet<u16> {
         let slots = plan.members.iter().filter_map(|member| match member.place {
             Role::Slot(slot) => Some(slot.0),
-            Role::Recovering { .. } | Role::Spare => None,
+            Role::Recovering { .. } | Role::Replacing { .. } | Role::Spare => None,
         });
         slots.collect()
     }
@@ -272,7 +272,7 @@ impl Judge {
     pub fn recovering(plan: &StartPlan) -> BTreeMap<u16, u64> {
         let slots = plan.members.iter().filter_map(|member| match member.place {
             Role::Recovering { slot, below } => Some((slot.0, below.0)),
-            Role::Slot(_) | Role::Spare => None,
+            Role::Slot(_) | Role::Replacing { .. } | Role::Spare => None,
         });
         slots.collect()
     }

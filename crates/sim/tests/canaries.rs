@@ -13,14 +13,16 @@ const STEP: u64 = 20;
 /// Members of the swarm that are spoiled may give any bytes, so it does not find the last one: `directed::checks` does.
 /// Seeds rarely find the first two, and their spares never take a slot. Every exploration of crash images finds the
 /// first. `directed::several` finds the second, where superblocks can be written and data cannot; `directed::spares` the
-/// third, `directed::joining` the fourth, and `directed::re_adding` the next two.
-const SHOWN_ELSEWHERE: [Sabotage; 7] = [
+/// third, `directed::joining` the fourth, `directed::re_adding` the next two, and `directed::joining::replacing` the one
+/// after them.
+const SHOWN_ELSEWHERE: [Sabotage; 8] = [
     Sabotage::RowFlushByOldView,
     Sabotage::FailOneByOne,
     Sabotage::SpareUnrecorded,
     Sabotage::JoinUnrecorded,
     Sabotage::ReAddTooOld,
     Sabotage::KeepRecovery,
+    Sabotage::ReplaceUnflushed,
     Sabotage::RepairByData,
 ];
 

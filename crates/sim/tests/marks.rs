@@ -10,6 +10,16 @@ const SEEDS: u64 = 3_000;
 /// seeds reach it, and so do the tests of the engine's assembly. Read errors whose data no other member could supply,
 /// or of a member that the array needs: directed tests in `read_errors.rs`.
 const SELDOM: [&str; 3] = ["HistorySuperseded", "NeededDespiteReadErrors", "ReadErrorsOfAll"];
+/// The swarm's members keep their slots: `directed::joining::replacing` and `directed::joining_seeds` take these.
+const OF_REPLACEMENTS: [&str; 7] = [
+    "ReplacingTaken",
+    "ReplacingRecovers",
+    "Replaced",
+    "ReplacedFromOthers",
+    "CopyGivenUp",
+    "ReplacementPromoted",
+    "ReplacementFailed",
+];
 
 #[test]
 fn every_rare_branch_is_taken() {
@@ -18,6 +28,6 @@ fn every_rare_branch_is_taken() {
     assert!(sum.failures.is_empty(), "{}", sum.report());
     assert!(sum.marks.len() >= 30, "{} marks", sum.marks.len());
     let mut missed = sum.marks_never_hit();
-    missed.retain(|mark| !SELDOM.contains(&mark.as_str()));
+    missed.retain(|mark| !SELDOM.contains(&mark.as_str()) && !OF_REPLACEMENTS.contains(&mark.as_str()));
     assert!(missed.is_empty(), "not hit in {SEEDS} seeds: {missed:?}");
 }

@@ -118,9 +118,11 @@ impl Case {
         let members = (0..).zip(self.status().members);
         let failed = members.filter(|(_, member)| match member {
             MemberState::Faulty { operation, .. } => *operation == Operation::ReadErrors,
-            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare | MemberState::Removed => {
-                false
-            }
+            MemberState::Active(_)
+            | MemberState::Recovering { .. }
+            | MemberState::Replacing { .. }
+            | MemberState::Spare
+            | MemberState::Removed => false,
         });
         failed.map(|(slot, _)| slot).collect()
     }

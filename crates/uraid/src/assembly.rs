@@ -72,7 +72,7 @@ pub(crate) fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -
         | ReadOnlyReason::Ppl
         | ReadOnlyReason::BadBlocks
         | ReadOnlyReason::Events { .. }
-        | ReadOnlyReason::Replacement
+        | ReadOnlyReason::TwoMembers
         | ReadOnlyReason::Member => reason.to_string(),
     })
 }

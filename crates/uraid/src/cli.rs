@@ -25,7 +25,7 @@ use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
 pub(crate) use create::{BitmapPlace, CreateArgs, ZeroArgs, chunk_size, layout_number};
 pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
-pub(crate) use membership::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs};
+pub(crate) use membership::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
 pub(crate) use passes::{CheckArgs, PassArgs, SpeedArgs};
 pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
@@ -121,6 +121,9 @@ pub(crate) enum Command {
     /// Remove spares and failed members from a running array
     #[command(long_about = membership::REMOVE, after_long_help = membership::REMOVE_AFTER)]
     Remove(RemoveArgs),
+    /// Copy members of a running array to spares, which then take their slots
+    #[command(long_about = membership::REPLACE, after_long_help = membership::REPLACE_AFTER)]
+    Replace(ReplaceArgs),
     /// Give a running array a write-intent bitmap, or take it away
     #[command(long_about = bitmap::BITMAP, after_long_help = bitmap::BITMAP_AFTER)]
     Bitmap(BitmapArgs),

@@ -208,6 +208,16 @@ impl Client {
         self.call(&Method::ReAdd { members }, Some(FAIL_TIME_MAX))
     }
 
+    /// Copies members to spares, which then take their slots.
+    pub(crate) fn replace(&mut self, members: &[String], with: &[String]) -> Result<Value, ClientError> {
+        let form = |member: &String| match member.parse::<u16>() {
+            Ok(_) => member.clone(),
+            Err(_) => member_name::as_written(member),
+        };
+        let (members, with) = (members.iter().map(form).collect(), with.iter().map(form).collect());
+        self.call(&Method::Replace { members, with }, Some(FAIL_TIME_MAX))
+    }
+
     /// Gives the array a bitmap, or takes it away; returns the server's answer.
     pub(crate) fn bitmap(&mut self, call: BitmapCall) -> Result<Value, ClientError> {
         self.call(&Method::Bitmap(call), Some(FAIL_TIME_MAX))

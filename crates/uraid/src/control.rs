@@ -45,6 +45,8 @@ pub(crate) trait Controlled {
     async fn re_add(&self, members: &[String]) -> Result<Value, RpcError>;
     /// Removes members, each by path, the slot that it had, or mdadm's words; returns when their devices are closed.
     async fn remove(&self, members: &[String]) -> Result<Value, RpcError>;
+    /// Copies members to spares, which then take their slots; returns when the superblocks say that this has begun.
+    async fn replace(&self, members: &[String], with: &[String]) -> Result<Value, RpcError>;
     /// Gives the array a write-intent bitmap, or takes it away; returns when the superblocks say so.
     async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError>;
     /// Begins or ends a check or repair, and tells every pass how it is to go on. Returns at once.
@@ -186,6 +188,7 @@ impl Callers {
             Method::Add { members, force } => array.add(members, *force).await,
             Method::ReAdd { members } => array.re_add(members).await,
             Method::Remove { members } => array.remove(members).await,
+            Method::Replace { members, with } => array.replace(members, with).await,
             Method::Bitmap(call) => array.bitmap(*call).await,
             Method::Passes(call) => array.passes(*call).await,
             Method::Stop { all, force } => {

@@ -321,7 +321,7 @@ fn peculiarities(plan: &StartPlan) -> Vec<String> {
     let stale = plan.members.iter().filter(|member| plan.forced.raised.contains(&member.candidate));
     let stale = stale.filter_map(|member| match member.place {
         Place::Slot(slot) => Some(format!(", {slot} at {} events", member.superblock.events)),
-        Place::Recovering { .. } | Place::Spare => None,
+        Place::Recovering { .. } | Place::Replacing { .. } | Place::Spare => None,
     });
     let computed = plan.missing.iter().filter(|_| plan.forced.is_dirty_degraded);
     let computed = computed.map(|slot| format!(", {slot} computed though dirty"));

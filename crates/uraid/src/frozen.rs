@@ -97,7 +97,7 @@ fn members(status: &Status, kind: ErrorKind) -> impl Iterator<Item = (usize, Str
     let is_redundant = status.level.is_redundant();
     let all = status.members.iter().zip(&status.errors).enumerate();
     all.filter_map(move |(index, (state, errors))| match state {
-        MemberState::Active(_) | MemberState::Recovering { .. } => {
+        MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Replacing { .. } => {
             error_text(errors, kind, is_redundant).map(|text| (index, text))
         }
         MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,

@@ -5,7 +5,7 @@
 //! Spec: docs/md/behaviour.md#procmdstat.
 
 use crate::client::{self, ClientError, Running};
-use crate::report::{Bitmap, Member, Pass, Report};
+use crate::report::{self, Bitmap, Member, Pass, Report};
 use crate::{names, print};
 use serde_json::json;
 use std::path::Path;
@@ -103,6 +103,7 @@ fn members(members: &[Member]) -> String {
         let mark = match member.state.as_str() {
             "faulty" => "(F)",
             "spare" => "(S)",
+            report::REPLACEMENT => "(R)",
             _ => "",
         };
         out = format!("{out} {}[{number}]{mark}", word(&name));

@@ -23,7 +23,7 @@ pub(crate) fn failure_text(operation: Operation, error: IoError) -> String {
             Operation::Write => "a write",
             Operation::Flush => "a flush",
             Operation::Superblock => "the write of its superblock",
-            Operation::Command | Operation::ReadErrors => "the system",
+            Operation::Command | Operation::ReadErrors | Operation::Replaced => "the system",
         };
         return format!("it did not answer {what} in time (--member-timeout)");
     }
@@ -33,6 +33,7 @@ pub(crate) fn failure_text(operation: Operation, error: IoError) -> String {
         Operation::Flush => format!("a flush failed: {error}"),
         Operation::Superblock => format!("its superblock could not be written: {error}"),
         Operation::Command => "by command".to_owned(),
+        Operation::Replaced => "it was replaced".to_owned(),
         Operation::ReadErrors => format!("more read errors than --max-read-errors allows, the last one: {error}"),
     }
 }

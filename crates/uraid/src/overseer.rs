@@ -6,6 +6,7 @@
 mod bitmap;
 mod membership;
 mod passes;
+mod replace;
 
 use crate::control::Controlled;
 use crate::frontends::ArrayExport;
@@ -126,6 +127,7 @@ impl Overseer {
         Some(match *state {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
             MemberState::Recovering { slot, .. } => entry(Some(slot), "spare rebuilding", None),
+            MemberState::Replacing { slot, .. } => entry(Some(slot), report::REPLACEMENT, None),
             MemberState::Spare => entry(None, "spare", None),
             MemberState::Removed => return None,
             MemberState::Faulty { operation, error, .. } => {
@@ -185,6 +187,9 @@ impl Overseer {
         let index = self.member_called(self.index, member).ok_or_else(unknown)?;
         match status.members[index] {
             MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Ok(slot),
+            MemberState::Replacing { slot, .. } => {
+                Err(RpcError::refused(format!("{member}: does not hold all of {slot} yet")))
+            }
             MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
             MemberState::Removed => Err(RpcError::refused(format!("{member}: was removed"))),
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
@@ -199,7 +204,10 @@ impl Overseer {
         let seats = stack.array(array).roster.seats().enumerate();
         let called = seats.filter(|(_, seat)| stack.is_called(array, seat, member)).map(|(index, _)| index);
         called.max_by_key(|&index| match states[index] {
-            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => (2, index),
+            MemberState::Active(_)
+            | MemberState::Recovering { .. }
+            | MemberState::Replacing { .. }
+            | MemberState::Spare => (2, index),
             MemberState::Faulty { .. } => (1, index),
             MemberState::Removed => (0, index),
         })
@@ -216,9 +224,11 @@ impl Overseer {
     fn member_in(&self, slot: Slot) -> Option<String> {
         let had_it = |state: &MemberState| match *state {
             MemberState::Faulty { slot: of, .. } => of == Some(slot),
-            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare | MemberState::Removed => {
-                false
-            }
+            MemberState::Active(_)
+            | MemberState::Recovering { .. }
+            | MemberState::Replacing { .. }
+            | MemberState::Spare
+            | MemberState::Removed => false,
         };
         let members = self.status().members;
         let index = members.iter().position(|state| state.slot() == Some(slot));
@@ -311,7 +321,7 @@ impl Controlled for Overseer {
             let progress = Some(self.pace.borrow().progress(pass.done, pass.total));
             match pass.kind {
                 PassKind::Resync => report.resync = progress,
-                PassKind::Recovery => report.recovery = progress,
+                PassKind::Recovery | PassKind::Replace => report.recovery = progress,
                 PassKind::Check => report.check = progress,
                 PassKind::Repair => report.repair = progress,
             }
@@ -350,14 +360,21 @@ impl Controlled for Overseer {
     }
 
     async fn fail(&self, members: &[String]) -> Result<Value, RpcError> {
-        let slots = members.iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;
+        let (replacements, firsts): (Vec<_>, Vec<_>) =
+            members.iter().partition(|member| self.replacement_called(member).is_some());
+        let slots = firsts.into_iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;
         self.say_changes();
-        self.is_failing.set(true);
-        let outcome = self.array.fail(slots).await;
-        self.is_failing.set(false);
-        let outcome = outcome.map_err(|error| RpcError::refused(self.fail_text(slots, &error)));
-        self.say_changes();
-        outcome?;
+        if !slots.is_empty() {
+            self.is_failing.set(true);
+            let outcome = self.array.fail(slots).await;
+            self.is_failing.set(false);
+            let outcome = outcome.map_err(|error| RpcError::refused(self.fail_text(slots, &error)));
+            self.say_changes();
+            outcome?;
+        }
+        for member in replacements {
+            self.fail_replacement(member).await?;
+        }
         Ok(json!({ "array": self.name(), "members": members, "slots": self.status().picture() }))
     }
 
@@ -371,6 +388,10 @@ impl Controlled for Overseer {
 
     async fn remove(&self, members: &[String]) -> Result<Value, RpcError> {
         self.remove_members(members).await
+    }
+
+    async fn replace(&self, members: &[String], with: &[String]) -> Result<Value, RpcError> {
+        self.replace_members(members, with).await
     }
 
     async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError> {
@@ -410,6 +431,7 @@ impl Controlled for Overseer {
             | Method::Add { .. }
             | Method::ReAdd { .. }
             | Method::Remove { .. }
+            | Method::Replace { .. }
             | Method::Bitmap(_)
             | Method::Passes(_) => (),
         }
@@ -460,7 +482,7 @@ fn state_words(status: &Status, is_stopping: bool) -> Vec<String> {
     match status.gate {
         Gate::Open => words.extend(status.pass.map(|pass| match pass.kind {
             PassKind::Resync => "resyncing",
-            PassKind::Recovery => "recovering",
+            PassKind::Recovery | PassKind::Replace => "recovering",
             PassKind::Check => "checking",
             PassKind::Repair => "repairing",
         })),

@@ -114,7 +114,9 @@ impl MemberPaths {
     /// The place of a member that the array uses.
     fn place(&self, member: usize) -> Option<String> {
         match self.session.array(self.index).status().members[member] {
-            MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Some(slot.to_string()),
+            MemberState::Active(slot) | MemberState::Recovering { slot, .. } | MemberState::Replacing { slot, .. } => {
+                Some(slot.to_string())
+            }
             MemberState::Spare => Some("spare".to_owned()),
             MemberState::Removed | MemberState::Faulty { .. } => None,
         }

@@ -157,6 +157,7 @@ impl PassLines {
                 PassKind::Recovery => {
                     "the new member gets all writes, but is not used for reads, so the array stays degraded"
                 }
+                PassKind::Replace => "the new member gets all writes, and the old one keeps its slot",
                 PassKind::Check | PassKind::Repair => "no member could give them",
             };
             text = format!("{text}, {} unreadable: {what}", sizes::binary(last.unreadable));
@@ -165,11 +166,11 @@ impl PassLines {
     }
 }
 
-/// What /proc/mdstat calls a pass; it calls a repair a resync.
+/// What /proc/mdstat calls a pass, also the copy of a member to another one; it calls a repair a resync.
 pub(crate) fn pass_word(kind: PassKind) -> &'static str {
     match kind {
         PassKind::Resync => "resync",
-        PassKind::Recovery => "recovery",
+        PassKind::Recovery | PassKind::Replace => "recovery",
         PassKind::Check => "check",
         PassKind::Repair => "repair",
     }

@@ -211,6 +211,9 @@ impl Member {
     }
 }
 
+/// mdadm's words for a member that replaces another one, in [`Member::state`].
+pub(crate) const REPLACEMENT: &str = "spare rebuilding replacement";
+
 /// The process that serves an array.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Server {

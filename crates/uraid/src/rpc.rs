@@ -48,6 +48,13 @@ pub(crate) enum Method {
         /// The path of each, the slot that it had, `failed` or `detached`.
         members: Vec<String>,
     },
+    /// Copies members to spares, which then take their slots.
+    Replace {
+        /// The path or slot of each.
+        members: Vec<String>,
+        /// The path of the spare for each, in the same order; any for those behind the last.
+        with: Vec<String>,
+    },
     /// Stops the array: drain, flush, mark clean, release the members.
     Stop {
         /// Also stop the other arrays of the same process.
@@ -147,7 +154,11 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         (Some("add"), Some(members)) => Method::Add { members, force: is_set("force") },
         (Some("re-add"), Some(members)) => Method::ReAdd { members },
         (Some("remove"), Some(members)) => Method::Remove { members },
-        (Some(name @ ("fail" | "add" | "re-add" | "remove")), None) => {
+        (Some("replace"), Some(members)) => match with(&param) {
+            Some(with) => Method::Replace { members, with },
+            None => return fail(RpcError::INVALID_PARAMS, "\"with\" is a list of paths"),
+        },
+        (Some(name @ ("fail" | "add" | "re-add" | "remove" | "replace")), None) => {
             let text = format!("{name} takes {{\"members\": [path or slot, ...]}}, or {{\"member\": path or slot}}");
             return fail(RpcError::INVALID_PARAMS, &text);
         }
@@ -164,7 +175,7 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
             Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
             None => {
                 let text = format!(
-                    "no such method, expected status, fail, add, re-add, remove, bitmap, stop, {}",
+                    "no such method, expected status, fail, add, re-add, remove, replace, bitmap, stop, {}",
                     PassCall::NAMES
                 );
                 return fail(RpcError::METHOD_NOT_FOUND, &text);
@@ -186,6 +197,14 @@ fn members<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec
     (!members.is_empty()).then_some(members)
 }
 
+/// The spares that a request names, if any.
+fn with<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec<String>> {
+    match param("with") {
+        None | Some(Value::Null) => Some(Vec::new()),
+        Some(value) => value.as_array()?.iter().map(|value| value.as_str().map(str::to_owned)).collect(),
+    }
+}
+
 /// A request as a line, with its end.
 pub(crate) fn call_line(method: &Method) -> String {
     let (name, params) = match method {
@@ -194,6 +213,7 @@ pub(crate) fn call_line(method: &Method) -> String {
         Method::Add { members, force } => ("add", json!({ "members": members, "force": force })),
         Method::ReAdd { members } => ("re-add", json!({ "members": members })),
         Method::Remove { members } => ("remove", json!({ "members": members })),
+        Method::Replace { members, with } => ("replace", json!({ "members": members, "with": with })),
         Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
         Method::Bitmap(call) => ("bitmap", call.params()),
         Method::Passes(call) => call.line(),

@@ -4,6 +4,7 @@
 
 use crate::frozen;
 use crate::member_errors::{error_text, failure_text};
+use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{ErrorCount, MemberErrors, MemberState, RequestKind, Status};
 
@@ -40,10 +41,23 @@ fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str
         (MemberState::Removed, MemberState::Removed) => None,
         (_, MemberState::Removed) => Some(format!("member {member} is removed {picture}")),
         (MemberState::Faulty { .. }, _) => None,
+        (_, MemberState::Faulty { operation: Operation::Replaced, slot, .. }) => {
+            let place = slot.map_or("spare".to_owned(), |slot| slot.to_string());
+            Some(format!("member {member} ({place}) was replaced, and may be removed {picture}"))
+        }
         (_, MemberState::Faulty { operation, error, slot, .. }) => {
             let place = slot.map_or("spare".to_owned(), |slot| slot.to_string());
             let what = failure_text(*operation, *error);
             Some(format!("member {member} ({place}) is faulty: {what}; the array goes on {picture}"))
+        }
+        (MemberState::Spare, MemberState::Replacing { slot, .. }) => {
+            Some(format!("the spare {member} is to replace the member in {slot}, which is copied to it {picture}"))
+        }
+        (MemberState::Replacing { .. }, MemberState::Active(slot)) => {
+            Some(format!("member {member} holds all of {slot}, and has taken it {picture}"))
+        }
+        (MemberState::Replacing { .. }, MemberState::Recovering { slot, .. }) => {
+            Some(format!("member {member} takes {slot} now, and is being recovered {picture}"))
         }
         (MemberState::Spare, MemberState::Recovering { slot, .. }) => {
             Some(format!("the spare {member} takes {slot}, and is being recovered {picture}"))
@@ -56,10 +70,17 @@ fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str
             Some(format!("member {member} ({slot}) is recovered {picture}"))
         }
         (MemberState::Removed, MemberState::Spare) => Some(format!("member {member} is added as a spare {picture}")),
-        (MemberState::Removed, MemberState::Recovering { slot, .. } | MemberState::Active(slot)) => {
-            Some(format!("member {member} is added, and takes {slot} {picture}"))
-        }
-        (MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare, _) => None,
+        (
+            MemberState::Removed,
+            MemberState::Recovering { slot, .. } | MemberState::Replacing { slot, .. } | MemberState::Active(slot),
+        ) => Some(format!("member {member} is added, and takes {slot} {picture}")),
+        (
+            MemberState::Active(_)
+            | MemberState::Recovering { .. }
+            | MemberState::Replacing { .. }
+            | MemberState::Spare,
+            _,
+        ) => None,
     }
 }
 

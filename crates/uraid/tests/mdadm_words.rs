@@ -18,6 +18,7 @@ fn the_words_of_mdadm_are_answered_with_the_subcommand() {
         ("--add", "uraid add ARRAY DEVICE..."),
         ("--re-add", "uraid re-add ARRAY DEVICE..."),
         ("-r", "uraid remove ARRAY MEMBER..."),
+        ("--replace", "uraid replace ARRAY MEMBER... --with SPARE..."),
         ("--wait", "uraid wait ARRAY..."),
         ("-W", "uraid wait ARRAY..."),
     ] {
@@ -32,7 +33,6 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
     let scratch = Scratch::new();
     for (line, expected) in [
         ("--grow home --raid-devices 5", "--grow: uraid does not change the geometry of arrays yet"),
-        ("replace home m1 --with m2", "replace: uraid does not replace members that work yet"),
         ("--monitor --scan", "--monitor: uraid has no monitor"),
         ("fail home --action=check m1", "--action: uraid has subcommands for it: uraid check, repair, idle or freeze"),
         ("--examine-bitmap a", "--examine-bitmap: uraid has no command that shows a bitmap alone"),

@@ -1,5 +1,5 @@
-//! Arrays whose member md was rebuilding or replacing, on the real binary: a rebuild continues, a replacement is not
-//! given up without --run.
+//! Arrays whose member md was rebuilding or replacing, on the real binary: both go on, and none is given up without
+//! --run.
 //! Owns: serve, detail, wait and examine of such arrays. Not here: spares that take a slot while uraid serves
 //! (`spares`), the decision (`engine::assemble`), md itself (`xtask vm`).
 
@@ -262,9 +262,8 @@ fn a_member_that_cannot_be_recovered_whole_is_written_and_not_read() {
     expect_recovered(&scratch, "5", &plain, &data);
 }
 
-#[test]
-fn a_replacement_in_the_making_is_not_given_up_when_it_is_given_or_forgotten() {
-    let scratch = Scratch::new();
+/// An array whose member in slot 1 md was copying to a third device.
+fn replacing(scratch: &Scratch) -> Vec<PathBuf> {
     let members = scratch.members("m", 3, 4 * MIB);
     scratch.create("half", "-l 1 -n 2 -x 1 --assume-clean", &members);
     for member in &members {
@@ -272,15 +271,52 @@ fn a_replacement_in_the_making_is_not_given_up_when_it_is_given_or_forgotten() {
         edit(member, |block| block[260..262].copy_from_slice(&1u16.to_le_bytes()));
     }
     mark_rebuilding(&members[2], REPLACEMENT);
+    members
+}
+
+#[test]
+fn a_replacement_that_md_began_goes_on() {
+    let scratch = Scratch::new();
+    let members = replacing(&scratch);
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &[1; 512]).expect("connected"), 0);
+    served.wait_for("(slot 1) was replaced, and may be removed [UU]");
+    assert_eq!(served.stop().code, Some(0));
+    let kept = [members[0].clone(), members[2].clone()];
+    let served = scratch.ready(&[], &kept);
+    served.wait_for("raid1 is started, 2 of 2 slots [UU]");
+    scratch.uraid(["fail", "half", &text(&members[0])]).expect_done();
+    assert_eq!(served.client().read(0, 512).expect("connected"), Ok(vec![1; 512]));
+    assert_eq!(served.stop().code, Some(0));
+    scratch.serve(&[], &members[..2]).end().expect_refused(&["--run"]);
+}
+
+#[test]
+fn a_replacement_that_is_not_given_is_given_up_only_with_run() {
+    let scratch = Scratch::new();
+    let members = replacing(&scratch);
+    let before = contents(&members);
+    scratch.serve(&[], &members[..2]).end().expect_refused(&["found 2 members, the superblocks count 3", "--run"]);
+    assert!(contents(&members) == before, "a member was written");
+    let served = scratch.ready(&["--run"], &members[..2]);
+    assert_eq!(served.client().write(0, &[1; 512]).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+/// A member in sync, and another one that was being rebuilt for the same slot.
+#[test]
+fn a_second_member_of_a_slot_that_replaces_none_is_not_given_up_without_run() {
+    let scratch = Scratch::new();
+    let members = replacing(&scratch);
+    mark_rebuilding(&members[2], 0);
     let before = contents(&members);
     let served = scratch.ready(&[], &members);
-    served.wait_for("opened read-only: a member is being replaced by md");
+    served.wait_for("opened read-only: a slot has a member in sync and another one that was being rebuilt for it");
     assert!(served.client().is_read_only, "clients are told before they try");
     assert_eq!(served.client().write(0, &[1; 512]).expect("connected"), 1, "EPERM");
     // It cannot be given up by a command either.
     scratch.uraid(["fail", "half", &text(&members[2])]).expect_refused(&[]);
     assert_eq!(served.stop().code, Some(0));
-    scratch.serve(&[], &members[..2]).end().expect_refused(&["found 2 members, the superblocks count 3", "--run"]);
     assert!(contents(&members) == before, "a member was written");
     let served = scratch.ready(&["--run"], &members);
     assert_eq!(served.client().write(0, &[1; 512]).expect("connected"), 0);
@@ -345,7 +381,8 @@ fn a_member_that_is_left_out_is_two_events_behind_before_the_first_write_is_answ
     for member in &replacing {
         edit(member, |block| block[260..262].copy_from_slice(&1u16.to_le_bytes()));
     }
-    mark_rebuilding(&replacing[2], REPLACEMENT);
+    // Beside a member in sync it is left out.
+    mark_rebuilding(&replacing[2], 0);
     // md's events can step back, so that a member which failed right before has as many as the others.
     let failed = scratch.members("failed", 3, 4 * MIB);
     scratch.create("failed", "-l 1 -n 3 --assume-clean", &failed);

@@ -27,6 +27,7 @@ mod members;
 mod passes;
 mod re_adding;
 mod rebuilding;
+mod replacing;
 mod rescue;
 mod reshaped;
 mod several;

@@ -27,6 +27,8 @@ pub(super) struct Chosen {
     pub(super) slots: BTreeMap<Slot, usize>,
     /// The member of each other slot that is being recovered.
     pub(super) recovering: BTreeMap<Slot, usize>,
+    /// The second member of each slot to which the first is being copied.
+    pub(super) replacing: BTreeMap<Slot, usize>,
     /// The spares, by dev_number.
     pub(super) spares: BTreeMap<u32, usize>,
     /// All other candidates.
@@ -38,6 +40,39 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
+    /// Gives members that hold everything the slot of the member that was copied to them, if that one is not there.
+    fn promote_copied(&mut self, candidates: &[Candidate]) {
+        let Chosen { slots, replacing, .. } = self;
+        replacing.retain(|slot, candidate| {
+            let takes_slot = !slots.contains_key(slot) && is_copied(&candidates[*candidate].superblock);
+            if takes_slot {
+                slots.insert(*slot, *candidate);
+            }
+            !takes_slot
+        });
+    }
+
+    /// Members that do not hold everything are recovered if the member that was copied to them is not there.
+    pub(super) fn recover_without_first(&mut self) {
+        let Chosen { slots, recovering, replacing, .. } = self;
+        replacing.retain(|slot, candidate| {
+            let stays = slots.contains_key(slot) || recovering.contains_key(slot);
+            if !stays {
+                mark::hit(Mark::ReplacingRecovers);
+                recovering.insert(*slot, *candidate);
+            }
+            stays
+        });
+        let Chosen { slots, replacing, refused, .. } = self;
+        replacing.retain(|slot, candidate| {
+            let stays = slots.contains_key(slot);
+            if !stays {
+                refused.push(Refused { candidate: *candidate, reason: Refusal::NoRole });
+            }
+            stays
+        });
+    }
+
     /// Leaves out members that are being recovered for a slot that has a member in sync.
     pub(super) fn refuse_recovering(&mut self, candidates: &[Candidate]) {
         let Chosen { slots, recovering, refused, .. } = self;
@@ -63,6 +98,20 @@ pub(super) fn recovered_below(superblock: &Superblock) -> Sectors {
     let is_recorded = features.contains(Features::RECOVERY_OFFSET) && !features.contains(Features::RECOVERY_BITMAP);
     let has_slot = superblock.own_role().slot().is_some();
     if is_recorded && has_slot { Sectors(superblock.recovery_offset.min(superblock.size.0)) } else { Sectors::ZERO }
+}
+
+/// Whether a second member of a slot holds everything.
+fn is_copied(superblock: &Superblock) -> bool {
+    superblock.features.contains(Features::REPLACEMENT) && !superblock.features.contains(Features::RECOVERY_OFFSET)
+}
+
+/// How far the member of a slot was copied to a second one. After a crash the two may differ anywhere.
+pub(super) fn copied_below(superblock: &Superblock, template: &Superblock) -> Sectors {
+    match (template.is_dirty(), is_copied(superblock)) {
+        (true, _) => Sectors::ZERO,
+        (false, true) => superblock.size,
+        (false, false) => recovered_below(superblock),
+    }
 }
 
 /// The slots in a role table, by dev_number.
@@ -123,8 +172,9 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
     }
     sorter.chosen.is_split_brain |= is_disputed;
     let mut chosen = sorter.chosen;
+    chosen.promote_copied(candidates);
     chosen.refuse_recovering(candidates);
-    let placed = chosen.slots.len() + chosen.recovering.len() + chosen.spares.len();
+    let placed = chosen.slots.len() + chosen.recovering.len() + chosen.replacing.len() + chosen.spares.len();
     assert_eq!(placed + chosen.refused.len(), candidates.len(), "each candidate is taken or refused, with a reason");
     if chosen.is_split_brain {
         assert!(is_forced, "only force chooses a history");
@@ -338,6 +388,7 @@ impl<'a> Sorter<'a> {
             template,
             slots: BTreeMap::new(),
             recovering: BTreeMap::new(),
+            replacing: BTreeMap::new(),
             spares: BTreeMap::new(),
             refused,
             features,
@@ -393,11 +444,11 @@ impl<'a> Sorter<'a> {
         check_features(superblock.features)?;
         self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
         let data_end = data_end(superblock);
-        if superblock.features.contains(Features::REPLACEMENT) {
-            self.refuse(candidate, Refusal::Replacement { slot });
-        } else if *device_size < data_end {
+        if *device_size < data_end {
             mark::hit(Mark::ShrunkRefused);
             self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
+        } else if superblock.features.contains(Features::REPLACEMENT) {
+            return self.admit_replacing(candidate, slot);
         } else if superblock.features.contains(Features::RECOVERY_OFFSET) {
             return self.admit_recovering(candidate, slot);
         } else if let Some(other) = self.chosen.slots.insert(slot, candidate) {
@@ -412,6 +463,15 @@ impl<'a> Sorter<'a> {
     fn admit_recovering(&mut self, candidate: usize, slot: Slot) -> Result<(), AssembleError> {
         mark::hit(Mark::RecoveringTaken);
         match self.chosen.recovering.insert(slot, candidate) {
+            Some(other) => Err(duplicate(Duplicate::Slot(slot), other, candidate)),
+            None => Ok(()),
+        }
+    }
+
+    /// Admits a member to which that of the slot is being copied.
+    fn admit_replacing(&mut self, candidate: usize, slot: Slot) -> Result<(), AssembleError> {
+        mark::hit(Mark::ReplacingTaken);
+        match self.chosen.replacing.insert(slot, candidate) {
             Some(other) => Err(duplicate(Duplicate::Slot(slot), other, candidate)),
             None => Ok(()),
         }
@@ -460,6 +520,7 @@ impl<'a> Sorter<'a> {
         let (found, expected) = (superblock.events, template.events);
         let same_number = |at: &&usize| self.candidates[**at].superblock.dev_number == number;
         let in_slots = self.chosen.slots.values().chain(self.chosen.recovering.values());
+        let in_slots = in_slots.chain(self.chosen.replacing.values());
         let holder = in_slots.copied().find(|at| same_number(&at)).or(self.chosen.spares.get(&number).copied());
         let data_end = Sectors(superblock.data_offset.0) + template.size;
         if let Some((field, found, expected)) = mismatch(superblock, template) {
@@ -481,9 +542,13 @@ impl<'a> Sorter<'a> {
                 self.refuse(candidate, Refusal::NoRole);
                 return Ok(());
             }
-            // The round that gave the spare its slot did not reach the spare, so its recovery has not begun.
+            // The round that gave the spare its slot did not reach the spare, so its recovery has not begun, or the copy
+            // of the member that is there.
             check_features(superblock.features)?;
             self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
+            if self.chosen.slots.contains_key(&slot) {
+                return self.admit_replacing(candidate, slot);
+            }
             return self.admit_recovering(candidate, slot);
         } else {
             check_features(superblock.features)?;

@@ -265,7 +265,7 @@ fn is_one_not_given(missing: &SlotSet, refused: &[Refused]) -> bool {
         | Refusal::SplitBrain { .. }
         | Refusal::NotInSync { .. }
         | Refusal::Shrank { .. } => true,
-        Refusal::Foreign { .. } | Refusal::Replacement { .. } | Refusal::Mismatch { .. } | Refusal::NoRole => false,
+        Refusal::Foreign { .. } | Refusal::Mismatch { .. } | Refusal::NoRole => false,
     };
     missing.count() > refused.iter().filter(had_a_slot).count()
 }

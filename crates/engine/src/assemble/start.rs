@@ -2,7 +2,7 @@
 //! Owns: the degraded rules, dirty and degraded, what `--run` and `--force` allow. Not here: which members are current
 //! (`choose`). Spec: docs/md/behaviour.md#when-an-array-starts.
 
-use super::choose::{Chosen, announced, data_end, mismatch, recovered_below};
+use super::choose::{Chosen, announced, copied_below, data_end, mismatch, recovered_below};
 use super::error::{AssembleError, Duplicate};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use crate::mark::{self, Mark};
@@ -33,6 +33,7 @@ pub(super) fn start(
         forced.raised = raise(candidates, &mut chosen, &is_enough)?;
         chosen.refuse_recovering(candidates);
     }
+    chosen.recover_without_first();
     let usable: SlotSet = chosen.slots.keys().copied().collect();
     chosen.refused.sort_by_key(|refused| refused.candidate);
     if !is_enough(&usable) {
@@ -64,15 +65,16 @@ pub(super) fn start(
     }
     let read_only_besides = read_only_besides(&chosen, options);
     let read_only = read_only(&chosen, read_only_besides);
-    let mut template = chosen.template;
+    let members = members(candidates, &chosen);
+    let Chosen { mut template, refused, .. } = chosen;
     if !is_sized_by_member {
         template.resync_offset = resync_offset(&template, is_dirty, &forced);
     }
     Ok(StartPlan {
         layout,
-        members: members(candidates, &chosen.slots, &chosen.recovering, &chosen.spares),
+        members,
         missing,
-        refused: chosen.refused,
+        refused,
         events: template.events,
         template,
         is_dirty,
@@ -83,20 +85,18 @@ pub(super) fn start(
     })
 }
 
-fn members(
-    candidates: &[Candidate],
-    slots: &BTreeMap<Slot, usize>,
-    recovering: &BTreeMap<Slot, usize>,
-    spares: &BTreeMap<u32, usize>,
-) -> Vec<MemberPlan> {
+fn members(candidates: &[Candidate], chosen: &Chosen) -> Vec<MemberPlan> {
+    let Chosen { slots, recovering, replacing, spares, template, .. } = chosen;
     let plan = |at: usize, place| MemberPlan { candidate: at, place, superblock: candidates[at].superblock.clone() };
     let in_slots = slots.iter().map(|(slot, at)| plan(*at, Place::Slot(*slot)));
     let below = |at: usize| recovered_below(&candidates[at].superblock);
     let recovering =
         recovering.iter().map(|(slot, at)| plan(*at, Place::Recovering { slot: *slot, below: below(*at) }));
+    let copied = |at: usize| copied_below(&candidates[at].superblock, template);
+    let replacing = replacing.iter().map(|(slot, at)| plan(*at, Place::Replacing { slot: *slot, below: copied(*at) }));
     let spares = spares.values().map(|at| plan(*at, Place::Spare));
-    let members: Vec<MemberPlan> = in_slots.chain(recovering).chain(spares).collect();
-    assert!(members.is_sorted_by_key(|member| member.place), "slots ascending, then those recovering, then spares");
+    let members: Vec<MemberPlan> = in_slots.chain(recovering).chain(replacing).chain(spares).collect();
+    assert!(members.is_sorted_by_key(|member| member.place), "slots, then recovering, then replacing, then spares");
     members
 }
 
@@ -117,7 +117,8 @@ fn raise(
     }
     let mut taken: BTreeMap<Slot, usize> = BTreeMap::new();
     let number_of = |candidate: usize| candidates[candidate].superblock.dev_number;
-    let members = chosen.slots.values().chain(chosen.recovering.values()).chain(chosen.spares.values());
+    let members = chosen.slots.values().chain(chosen.recovering.values());
+    let members = members.chain(chosen.replacing.values()).chain(chosen.spares.values());
     let in_use: BTreeSet<u32> = members.map(|at| number_of(*at)).collect();
     while !is_enough(&usable) {
         let Some((_, generation)) = generations.pop_last() else {
@@ -188,11 +189,8 @@ fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Optio
 /// Checks that every device that the freshest superblock lists in a slot is here.
 /// This is stricter than "every slot is filled": a slot whose device is being replaced has two devices.
 fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -> Result<(), AssembleError> {
-    let in_use = chosen.slots.values().chain(chosen.recovering.values()).copied();
-    let in_the_making = chosen
-        .refused
-        .iter()
-        .filter(|refused| matches!(refused.reason, Refusal::Replacement { .. } | Refusal::NotInSync { .. }));
+    let in_use = chosen.slots.values().chain(chosen.recovering.values()).chain(chosen.replacing.values()).copied();
+    let in_the_making = chosen.refused.iter().filter(|refused| matches!(refused.reason, Refusal::NotInSync { .. }));
     let here = in_use.chain(in_the_making.map(|refused| refused.candidate));
     let here: BTreeSet<u32> = here.map(|at| candidates[at].superblock.dev_number).collect();
     let slot_count = chosen.template.raid_disks;
@@ -262,15 +260,14 @@ fn read_only_besides(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadO
         Some(ReadOnlyReason::BadBlocks)
     } else if chosen.template.events >= Superblock::EVENTS_WRITE_END {
         Some(ReadOnlyReason::Events { found: chosen.template.events })
-    } else if is_being_replaced(&chosen.refused) && !options.run && !options.force {
-        Some(ReadOnlyReason::Replacement)
+    } else if has_two_members(&chosen.refused) && !options.run && !options.force {
+        Some(ReadOnlyReason::TwoMembers)
     } else {
         options.read_only.then_some(ReadOnlyReason::Requested)
     }
 }
 
-/// Whether a second device of a slot is left out, because md was replacing its first one: the first round of superblocks
-/// would record it as failed, and md would not continue.
-fn is_being_replaced(refused: &[Refused]) -> bool {
-    refused.iter().any(|refused| matches!(refused.reason, Refusal::Replacement { .. } | Refusal::NotInSync { .. }))
+/// Whether a second member of a slot is left out: the first round of superblocks would record it as failed.
+fn has_two_members(refused: &[Refused]) -> bool {
+    refused.iter().any(|refused| matches!(refused.reason, Refusal::NotInSync { .. }))
 }

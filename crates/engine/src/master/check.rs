@@ -105,6 +105,7 @@ impl Master {
             Change::CheckpointRecovery(slots, _) | Change::ShowRecovered(slots) | Change::EndRecovery(slots) => {
                 assert!(!slots.is_empty() && self.frozen.is_none(), "a recovery goes on");
             }
+            Change::Replace(change) => self.check_replace(change),
             Change::Bitmap(change) => self.check_bitmap_change(change),
             Change::Membership(change) => self.check_membership(change),
             Change::FailMembers(failures, _) => assert!(!failures.is_empty()),

@@ -40,8 +40,13 @@ impl Master {
 
     /// What a member's own superblock says of its recovery.
     fn show_recovery(&self, member: usize, superblock: &mut Superblock) {
-        let before = superblock.features.without(Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP));
+        let shown = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::REPLACEMENT);
+        let mut before = superblock.features.without(shown);
+        if self.is_second_of_slot(member) {
+            before = before.with(Features::REPLACEMENT);
+        }
         (superblock.features, superblock.recovery_offset) = match self.members[member] {
+            MemberState::Replacing { below, .. } => (before.with(Features::RECOVERY_OFFSET), below.0),
             MemberState::Recovering { slot, below } if !self.shown_recovered.contains(slot) => {
                 let by_bits = if self.by_bits.contains(slot) { Features::RECOVERY_BITMAP } else { Features::default() };
                 (before.with(Features::RECOVERY_OFFSET).with(by_bits), below.0)
@@ -68,13 +73,13 @@ impl Master {
     /// The freshest superblock, for all members in a slot that it lists. A member that `--force` took is not among them:
     /// the freshest superblock calls it faulty, and if a crash left it with that role, `--force` could not take it again.
     pub(crate) fn freshest_images(&self) -> Vec<Image> {
-        let has_slot = |member: &usize| self.members[*member].slot().is_some();
+        let has_slot = |member: &usize| self.members[*member].written_slot().is_some();
         let images = (0..self.members.len()).filter(has_slot).map(|member| self.freshest_image(member));
         images.filter(|(_, superblock)| superblock.own_role().slot().is_some()).collect()
     }
 
     fn freshest_image(&self, member: usize) -> Image {
-        assert!(self.members[member].slot().is_some(), "a member in use");
+        assert!(self.members[member].written_slot().is_some(), "a member in use");
         let mut superblock = self.superblocks[member].clone();
         superblock.events = self.template.events;
         superblock.updated = self.template.updated;
@@ -106,16 +111,16 @@ impl Master {
         for (member, (state, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
             let number = superblock.dev_number as usize;
             assert!(number < roles.len(), "assembly checks device numbers");
-            roles[number] = match state {
-                MemberState::Active(slot) | MemberState::Recovering { slot, .. } => Role::Slot(*slot),
-                MemberState::Spare => Role::Spare,
-                MemberState::Faulty { slot: Some(slot), .. } if self.unnamed.contains(&member) => Role::Slot(*slot),
-                MemberState::Faulty { .. } => Role::Faulty,
-                MemberState::Removed => Role::Faulty,
+            roles[number] = match self.listed_slot(member) {
+                Some(slot) => Role::Slot(slot),
+                None if *state == MemberState::Spare => Role::Spare,
+                None => Role::Faulty,
             };
         }
         let of_slots = || roles.iter().filter_map(|role| role.slot());
-        assert_eq!(of_slots().collect::<SlotSet>().count(), of_slots().count(), "a slot is listed once");
+        let seconds = (0..self.members.len()).filter(|member| self.is_second_of_slot(*member)).count();
+        let slots = of_slots().collect::<SlotSet>().count();
+        assert_eq!(slots + seconds, of_slots().count(), "a slot is listed once for each of its members");
         roles
     }
 }

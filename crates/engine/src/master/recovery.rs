@@ -13,7 +13,7 @@ pub(super) fn by_bits(plan: &StartPlan) -> SlotSet {
         Place::Recovering { slot, .. } => {
             member.superblock.features.contains(Features::RECOVERY_BITMAP).then_some(slot)
         }
-        Place::Slot(_) | Place::Spare => None,
+        Place::Slot(_) | Place::Replacing { .. } | Place::Spare => None,
     };
     plan.members.iter().filter(|_| is_believed).filter_map(slot_by_bits).collect()
 }
@@ -23,7 +23,7 @@ impl Master {
     /// has been. So it begins anew.
     pub(super) fn recover_anew(&mut self) {
         for member in &mut self.members {
-            if let MemberState::Recovering { below, .. } = member {
+            if let MemberState::Recovering { below, .. } | MemberState::Replacing { below, .. } = member {
                 *below = Sectors::ZERO;
             }
         }
@@ -65,7 +65,11 @@ impl Master {
     fn recoveries(&self) -> impl Iterator<Item = (Slot, Sectors)> {
         self.members.iter().filter_map(|member| match member {
             MemberState::Recovering { slot, below } => Some((*slot, *below)),
-            MemberState::Active(_) | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,
+            MemberState::Active(_)
+            | MemberState::Replacing { .. }
+            | MemberState::Spare
+            | MemberState::Removed
+            | MemberState::Faulty { .. } => None,
         })
     }
 
@@ -92,11 +96,15 @@ impl Master {
             return None;
         }
         let slot = (0..self.slots).map(Slot).find(|slot| !self.writable().contains(*slot))?;
+        Some((self.spares().next()?, slot))
+    }
+
+    /// The spares that may take a slot.
+    pub(super) fn spares(&self) -> impl Iterator<Item = usize> {
         // The engine does not know a member's bad blocks: a block that is bad could not be recovered.
         let is_whole = |member: &usize| !self.superblocks[*member].features.contains(Features::BAD_BLOCKS);
         let has_room = |member: &usize| self.has_bitmap_room(*member);
         let is_spare = |member: &usize| self.members[*member] == MemberState::Spare && self.joining != Some(*member);
-        let spares = (0..self.members.len()).filter(is_spare);
-        Some((spares.filter(is_whole).filter(has_room).min()?, slot))
+        (0..self.members.len()).filter(is_spare).filter(is_whole).filter(has_room)
     }
 }

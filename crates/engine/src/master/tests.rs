@@ -6,6 +6,7 @@ mod candidates;
 
 use super::*;
 use crate::assemble;
+use crate::verdict::Operation;
 use uraid_layout::Level;
 
 /// The state of a raid1 of three members that is open and dirty.
@@ -26,7 +27,7 @@ fn a_late_failure_does_not_keep_the_gate_of_an_unfrozen_array_from_being_closed(
     // A flush that was begun before the array froze fails now: readers are let in again.
     master.apply(Change::Freeze(ErrorKind::NoSpace, FreezeCause::Full));
     assert_eq!(master.gate(), Gate::Frozen(ErrorKind::NoSpace));
-    let full = Failure::new(Slot(2), Operation::Command, ErrorKind::Gone.into());
+    let full = Failure::new((Slot(2), 2), Operation::Command, ErrorKind::Gone.into());
     master.apply(Change::Unfreeze(&[full], Tick::default()));
     assert_eq!(master.gate(), Gate::Closed, "it opens when the failure is recorded");
 }

@@ -14,8 +14,8 @@ use crate::steward::NotNow;
 use crate::view::Gate;
 use crate::world::World;
 use std::time::Duration;
+use uraid_block::IoError;
 use uraid_block::local::race;
-use uraid_block::{IoError, Sectors, SlotSet};
 use uraid_layout::Layout;
 
 /// The longest time that the end of a check by command waits for windows in flight.
@@ -196,9 +196,4 @@ impl<W: World> Passes<W> {
             self.steer(|steering| steering.ended = steering.ended.max(order.number)).await;
         }
     }
-}
-
-/// A pass by command recovers no member, and writes nothing to members that are being recovered.
-pub(super) fn whole() -> (SlotSet, Sectors) {
-    (SlotSet::EMPTY, Sectors::ZERO)
 }

@@ -80,10 +80,9 @@ impl<W: World> Resync<W> {
             let failed_before = failures.len();
             for copy in differing.iter().filter(|_| writes) {
                 let right = &bytes[fault.kept][bytes_of(&run)];
-                match self.shared.write_block(copy.slot, copy.at + start, right).await {
-                    Ok(()) => window.corrected += count,
-                    Err(failure) => failures.push(failure),
-                }
+                let failed = self.shared.write_block(copy.slot, copy.at + start, right).await;
+                window.corrected += if failed.is_empty() { count } else { 0 };
+                failures.extend(failed);
             }
             let is_corrected = writes && failures.len() == failed_before;
             self.note_copies(&fault, &differing, sector + start, Sectors(count), is_corrected, start);
@@ -92,7 +91,7 @@ impl<W: World> Resync<W> {
             for copy in &unread {
                 mark::hit(Mark::CheckHealed);
                 window.healed += length.0;
-                failures.extend(self.shared.write_block(copy.slot, copy.at, bytes[kept]).await.err());
+                failures.extend(self.shared.write_block(copy.slot, copy.at, bytes[kept]).await);
             }
         }
         self.settle_pass(&failures).await?;
@@ -182,10 +181,9 @@ impl<W: World> Resync<W> {
                     if kind == PassKind::Repair { blocks.repaired(map, &differences, fault, &run) } else { Vec::new() };
                 let failed_before = failures.len();
                 for (slot, right) in &right {
-                    match self.shared.write_block(*slot, at + Sectors(run.start as u64), right).await {
-                        Ok(()) => window.corrected += run.len() as u64,
-                        Err(failure) => failures.push(failure),
-                    }
+                    let failed = self.shared.write_block(*slot, at + Sectors(run.start as u64), right).await;
+                    window.corrected += if failed.is_empty() { run.len() as u64 } else { 0 };
+                    failures.extend(failed);
                 }
                 self.note_row(map, fault, at, &run, !right.is_empty() && failures.len() == failed_before);
             }
@@ -195,7 +193,7 @@ impl<W: World> Resync<W> {
             for (slot, right) in blocks.unread(map, unread) {
                 mark::hit(Mark::CheckHealed);
                 window.healed += 1;
-                failures.extend(self.shared.write_block(slot, at, right).await.err());
+                failures.extend(self.shared.write_block(slot, at, right).await);
             }
         }
         self.settle_pass(&failures).await?;

@@ -62,7 +62,8 @@ impl<W: World> RowIo<W> {
         }
         let (recorded, data, parity) = self.shared.with_view(|view| {
             let run = |slot| MemberRun::by(view, slot, block.at, length);
-            (view.readable() == self.all).then(|| (Recorded::by(view), run(block.slot), run(block.parity)))
+            let is_of_two = view.readable() == self.all && !view.has_replacement();
+            is_of_two.then(|| (Recorded::by(view), run(block.slot), run(block.parity)))
         })?;
         let room = self.try_room(&self.blocks, length)?;
         let old_data = self.scratch(&room, length)?;

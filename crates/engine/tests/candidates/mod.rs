@@ -57,7 +57,7 @@ pub fn start(members: &[Candidate]) -> Result<StartPlan, AssembleError> {
 pub fn slots(plan: &StartPlan) -> Vec<(u16, usize)> {
     let slot = |place| match place {
         Place::Slot(slot) => Some(slot.0),
-        Place::Recovering { .. } | Place::Spare => None,
+        Place::Recovering { .. } | Place::Replacing { .. } | Place::Spare => None,
     };
     plan.members.iter().filter_map(|member| Some((slot(member.place)?, member.candidate))).collect()
 }

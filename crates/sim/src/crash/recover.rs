@@ -122,7 +122,7 @@ pub fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
         let owner = assembled.owners[member.candidate];
         match member.place {
             Place::Slot(slot) if slot.index() == owner => missing &= !(1 << owner),
-            Place::Slot(_) | Place::Recovering { .. } | Place::Spare => {
+            Place::Slot(_) | Place::Recovering { .. } | Place::Replacing { .. } | Place::Spare => {
                 return Err(format!("member {owner} was put into {:?}", member.place));
             }
         }

@@ -3,6 +3,8 @@
 //! slot, failures meanwhile. Not here: spares that are given at the start (`spares`), the devices of real machines
 //! (`uraid`'s own tests).
 
+mod replacing;
+
 use super::spares::{CASES, content_of, fail, fill, rig_with_spare, wait};
 use super::*;
 use uraid_engine::{AddError, AssembleOptions, Candidate, Place, RemoveError, assemble};
@@ -198,6 +200,7 @@ fn whenever_power_fails_the_array_starts_with_all_its_data() {
                 Some(Place::Spare) => seen_spare += 1,
                 Some(Place::Recovering { .. }) => seen_recovering += 1,
                 Some(Place::Slot(_)) => seen_whole += 1,
+                Some(Place::Replacing { .. }) => panic!("no member is replaced"),
             }
             let live_after = after.boot(&plan, &Config::default()).expect("sizes agree");
             run(&after, &live_after, || live_after.started.get().is_some());

@@ -1,12 +1,14 @@
-//! Members that fail, leave and join in random order, with writes and power cuts in between.
+//! Members that fail, leave, join and are replaced in random order, with writes and power cuts in between.
 //! Owns: a small swarm whose disks are in any slot; what each sector must hold. Not here: each step on its own
 //! (`joining`), faults of members (the swarm of scenarios, whose members stay in their slots).
 
 use super::joining::{assembled_anywhere, joining, leaving, rig_with_blank, wipe};
 use super::spares::{CASES, content_of, wait};
 use super::*;
+use uraid_engine::RemoveError;
+use uraid_engine::verdict::Operation;
 
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 120;
 const ROUNDS: u64 = 4;
 
 /// An array, and which disk each of its members is.
@@ -50,8 +52,27 @@ impl Run {
         let is_free = |disk: &u16| !self.disks.borrow().contains(&Some(*disk));
         let free: Vec<u16> = (0..self.rig.judge.disks.len() as u16).filter(is_free).collect();
         let disks = self.disks.clone();
-        match self.rng.below(3) {
-            0 => {
+        let spare = states.contains(&MemberState::Spare);
+        let second = states.iter().find_map(|state| state.written_slot().filter(|_| state.slot().is_none()));
+        match self.rng.below(4) {
+            0 if second.is_some() && self.rng.chance(1, 2) => {
+                let slot = second.expect("it was asked");
+                let array = self.live.arrays[0].clone();
+                Some(self.rig.executor.spawn(0, "fail the second", async move {
+                    // It may have the slot by now.
+                    let _ = array.fail_replacement(slot).await;
+                }))
+            }
+            0 if spare => {
+                let slots = self.live.arrays[0].status().slots;
+                let slot = Slot(self.rng.below(slots.into()) as u16);
+                let array = self.live.arrays[0].clone();
+                // Refused if the slot lacks a member, or its member is being replaced already.
+                Some(self.rig.executor.spawn(0, "replace", async move {
+                    let _ = array.replace(slot, None).await;
+                }))
+            }
+            1 => {
                 let usable: Vec<Slot> = self.live.arrays[0].status().usable.iter().collect();
                 let slots = SlotSet::EMPTY.with(*self.rng.pick(&usable));
                 let array = self.live.arrays[0].clone();
@@ -60,12 +81,15 @@ impl Run {
                     let _ = array.fail(slots).await;
                 }))
             }
-            1 if !failed.is_empty() => {
+            2 if !failed.is_empty() => {
                 let index = *self.rng.pick(&failed);
                 let leaving = leaving(&self.live, index);
                 Some(self.rig.executor.spawn(0, "leave", async move {
-                    leaving.await.expect("its failure is recorded");
-                    disks.borrow_mut()[index] = None;
+                    match leaving.await {
+                        Ok(()) => disks.borrow_mut()[index] = None,
+                        // It was replaced just now.
+                        Err(error) => assert_eq!(error, RemoveError::Unrecorded),
+                    }
                 }))
             }
             _ if !free.is_empty() => {
@@ -134,7 +158,7 @@ impl Run {
 
 #[test]
 fn members_come_and_go_in_any_order_and_every_sector_stays() {
-    let mut joined = 0;
+    let (mut joined, mut replaced) = (0, 0);
     for seed in 0..SEEDS {
         let mut run = Run::new(seed);
         for _ in 0..ROUNDS {
@@ -146,10 +170,14 @@ fn members_come_and_go_in_any_order_and_every_sector_stays() {
             }
             assert!(content_of(&run.rig, &run.live) == run.content, "seed {seed}");
             joined += run.states().len();
+            let is_replaced =
+                |state: &MemberState| matches!(state, MemberState::Faulty { operation: Operation::Replaced, .. });
+            replaced += run.states().iter().filter(|state| is_replaced(state)).count();
             run.cut_power();
             assert!(content_of(&run.rig, &run.live) == run.content, "seed {seed}, after a power cut");
         }
         run.rig.power_off();
     }
     assert!(joined as u64 > SEEDS * ROUNDS * 3, "members joined: {joined}");
+    assert!(replaced as u64 > SEEDS / 4, "members were replaced: {replaced}");
 }

@@ -121,7 +121,11 @@ fn failed_of_two(later: u64) -> usize {
 fn failed_slots(live: &Live) -> Vec<u16> {
     let slot = |member| match member {
         MemberState::Faulty { slot, .. } => slot.map(|slot: Slot| slot.0),
-        MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare | MemberState::Removed => None,
+        MemberState::Active(_)
+        | MemberState::Recovering { .. }
+        | MemberState::Replacing { .. }
+        | MemberState::Spare
+        | MemberState::Removed => None,
     };
     live.arrays[0].status().members.into_iter().filter_map(slot).collect()
 }

@@ -17,13 +17,13 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["--add"], "add ARRAY DEVICE..."),
     (&["--re-add"], "re-add ARRAY DEVICE..."),
     (&["-r", "--remove"], "remove ARRAY MEMBER..."),
+    (&["--replace"], "replace ARRAY MEMBER... --with SPARE..."),
     (&["-f", "--fail", "--set-faulty", "set-faulty"], "fail ARRAY MEMBER..."),
     (&["-s", "--scan", "scan"], "list"),
     (&["--zero-superblock"], "zero-superblock MEMBER..."),
 ];
 
 const NO_SEARCH: &str = "does not look for members itself: `uraid serve` takes all members of an array";
-const NO_REPLACING: &str = "does not replace members that work yet: `uraid add` a spare, and `uraid fail` the member";
 const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal and no PPL yet: create --bitmap=internal keeps the resync after a crash short";
@@ -86,8 +86,11 @@ const NOT_YET: &[(&[&str], &str)] = &[
         NO_SEARCH,
     ),
     (&["--manage", "manage", "--misc", "misc"], "has no modes: see `uraid --help` for its subcommands"),
-    (&["--replace", "replace", "--with"], NO_REPLACING),
-    (&["--add", "--re-add", "-r", "--remove"], "has a command for each: `uraid add`, `uraid re-add`, `uraid remove`"),
+    (&["--with"], "takes it after the members: `uraid replace ARRAY MEMBER... --with SPARE...`"),
+    (
+        &["--add", "--re-add", "-r", "--remove", "--replace"],
+        "has a command for each: `uraid add`, `uraid re-add`, `uraid remove`, `uraid replace`",
+    ),
     (&["--add-spare", "add-spare"], "adds every member as a spare: `uraid add ARRAY DEVICE...`"),
     (&["-X", "--examine-bitmap"], NO_BITMAP),
     (&["--action"], NO_ACTION),

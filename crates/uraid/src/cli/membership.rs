@@ -1,4 +1,4 @@
-//! `uraid add`, `re-add` and `remove` on the command line.
+//! `uraid add`, `re-add`, `remove` and `replace` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::detail`, `crate::overseer`).
 
 use super::usage_error_of;
@@ -50,6 +50,21 @@ EXAMPLES
   uraid remove home detached
   uraid remove --control /tmp/home.ctl 1";
 
+pub(super) const REPLACE: &str = "\
+Copy members of a running array to spares, which then take their slots. A member works until all of it
+is copied, so the array never lacks it: to exchange a disk that begins to fail, or for a larger one.
+What it cannot read comes from the other members. It has failed at the end, and can be removed.
+
+If it fails before, the spare is recovered from where the copy was. `uraid fail` of the spare ends the
+replacement, and the member stays. A stop or crash in between: the next start goes on.";
+
+pub(super) const REPLACE_AFTER: &str = "\
+EXAMPLES
+  uraid add home disk4 && uraid replace home disk1
+  uraid replace home disk1 --with disk4
+  uraid replace home disk1 disk2 --with disk4 disk5
+  uraid wait home && uraid remove home disk1";
+
 /// Options of `uraid add`.
 #[derive(Args, Debug)]
 #[command(override_usage = "uraid add [OPTIONS] ARRAY DEVICE...\n       uraid add [OPTIONS] --control SOCK DEVICE...")]
@@ -79,12 +94,31 @@ pub(crate) struct RemoveArgs {
     pub named: MembersArgs,
 }
 
+/// Options of `uraid replace`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "uraid replace [OPTIONS] ARRAY MEMBER... [--with SPARE...]\n       uraid replace [OPTIONS] --control SOCK MEMBER... [--with SPARE...]"
+)]
+#[command(mut_arg(ARRAY_AND_MEMBERS, as_members))]
+pub(crate) struct ReplaceArgs {
+    #[command(flatten)]
+    pub named: MembersArgs,
+    /// The spares to copy them to, in the same order; any spare without this
+    #[arg(long, num_args = 1.., value_name = "SPARE")]
+    pub with: Vec<String>,
+}
+
 /// The id of the argument below.
 const ARRAY_AND_MEMBERS: &str = "array_and_members";
 
 /// The argument, of commands that take devices only by their paths.
 fn as_devices(arg: Arg) -> Arg {
     arg.value_name("ARRAY> <DEVICE").help("The array's name or one of its members, then the paths of the devices")
+}
+
+/// The argument, of commands that take members that work.
+fn as_members(arg: Arg) -> Arg {
+    arg.help("The array's name or one of its members, then the path or slot of each member")
 }
 
 /// An array and members.
@@ -106,7 +140,7 @@ impl MembersArgs {
             ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
             (members, Some(_)) => (None, members),
             _ => {
-                let member = if command == "remove" { "MEMBER" } else { "DEVICE" };
+                let member = if matches!(command, "remove" | "replace") { "MEMBER" } else { "DEVICE" };
                 let text = format!("{command} takes ARRAY {member}..., or --control SOCK {member}...");
                 usage_error_of(command, &text)
             }

@@ -12,7 +12,7 @@ use crate::member_name;
 use crate::names;
 use crate::opening::{self, Timeouts};
 use crate::probe::probe;
-use crate::report::{Geometry, InUse, LeftOut, Member, NOT_STARTED, Report, Reshape, Shape};
+use crate::report::{Geometry, InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape};
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::{
@@ -287,6 +287,7 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
             Place::Slot(slot) if plan.forced.raised.contains(&found.candidate) => (Some(slot.0), "stale"),
             Place::Slot(slot) => (Some(slot.0), "active sync"),
             Place::Recovering { slot, .. } => (Some(slot.0), "spare rebuilding"),
+            Place::Replacing { slot, .. } => (Some(slot.0), REPLACEMENT),
             Place::Spare => (None, "spare"),
         };
         member(slot, state, &found.superblock, path.clone())
@@ -332,7 +333,7 @@ fn empty_slot(template: &Superblock, slot: Slot, is_one_left_out: bool) -> Membe
 fn recovering(plan: &StartPlan) -> SlotSet {
     let slots = plan.members.iter().filter_map(|member| match member.place {
         Place::Recovering { slot, .. } => Some(slot),
-        Place::Slot(_) | Place::Spare => None,
+        Place::Slot(_) | Place::Replacing { .. } | Place::Spare => None,
     });
     slots.collect()
 }

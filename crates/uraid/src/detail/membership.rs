@@ -1,7 +1,7 @@
-//! `uraid add`, `re-add` and `remove`: asks a running array.
+//! `uraid add`, `re-add`, `remove` and `replace`: asks a running array.
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
 
-use crate::cli::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs};
+use crate::cli::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
 use crate::client::{self, Client, ClientError};
 use crate::print;
 use serde_json::Value;
@@ -30,11 +30,29 @@ fn change(
     let (array, members) = named.array_and_members(command);
     let mut client = client::find(array, named.control.as_deref())?;
     let answer = call(&mut client, members)?;
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("?").to_owned();
-    let changed = answer.get("members").and_then(Value::as_array).into_iter().flatten();
-    let changed: Vec<String> = changed.map(|member| text(Some(member))).collect();
+    let changed = list(&answer, "members");
     let changed = if changed.is_empty() { "no member".to_owned() } else { changed.join(", ") };
     let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
     print(&format!("{changed}: {done} {array}, {slots}\n"));
     Ok(())
+}
+
+/// Begins to copy members to spares.
+pub(crate) fn replace(args: &ReplaceArgs) -> Result<(), ClientError> {
+    let (array, members) = args.named.array_and_members("replace");
+    let mut client = client::find(array, args.named.control.as_deref())?;
+    let answer = client.replace(members, &args.with)?;
+    let array = text(answer.get("array"));
+    for (member, spare) in list(&answer, "members").into_iter().zip(list(&answer, "with")) {
+        print(&format!("{member}: is copied to {spare}; `uraid wait {array}` waits for the end\n"));
+    }
+    Ok(())
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.and_then(Value::as_str).unwrap_or("?").to_owned()
+}
+
+fn list(answer: &Value, name: &str) -> Vec<String> {
+    answer.get(name).and_then(Value::as_array).into_iter().flatten().map(|value| text(Some(value))).collect()
 }

@@ -178,7 +178,7 @@ impl Overseer {
         indexes.sort_unstable();
         indexes.dedup();
         for &index in &indexes {
-            if let MemberState::Active(_) | MemberState::Recovering { .. } = self.array.status().members[index] {
+            if self.array.status().members[index].written_slot().is_some() {
                 return Err(self.in_use(index));
             }
         }
@@ -379,11 +379,14 @@ impl Overseer {
     /// Whether this is a spare or failed member whose device is gone.
     fn is_detached(&self, index: usize, state: &MemberState) -> bool {
         match *state {
-            MemberState::Faulty { operation: Operation::Command, .. } | MemberState::Spare => {
+            MemberState::Faulty { operation: Operation::Command | Operation::Replaced, .. } | MemberState::Spare => {
                 self.paths.state(index) != PathState::Same
             }
             MemberState::Faulty { error, .. } => error.kind == ErrorKind::Gone,
-            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Removed => false,
+            MemberState::Active(_)
+            | MemberState::Recovering { .. }
+            | MemberState::Replacing { .. }
+            | MemberState::Removed => false,
         }
     }
 
@@ -403,7 +406,9 @@ impl Overseer {
         }
         let index = self.member_called(self.index, member).ok_or_else(unknown)?;
         match states[index] {
-            MemberState::Active(_) | MemberState::Recovering { .. } => Err(self.in_use(index)),
+            MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Replacing { .. } => {
+                Err(self.in_use(index))
+            }
             MemberState::Removed => Err(refused(member, "was removed already")),
             MemberState::Spare | MemberState::Faulty { .. } => Ok(index),
         }

@@ -223,7 +223,11 @@ impl Session {
 fn recovering(status: &Status) -> SlotSet {
     let slots = status.members.iter().filter_map(|member| match member {
         MemberState::Recovering { slot, .. } => Some(*slot),
-        MemberState::Active(_) | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => None,
+        MemberState::Active(_)
+        | MemberState::Replacing { .. }
+        | MemberState::Spare
+        | MemberState::Removed
+        | MemberState::Faulty { .. } => None,
     });
     slots.collect()
 }
@@ -239,7 +243,7 @@ async fn show_passes(array: Rc<HostArray>, name: String) {
             let has_result = !begun.and(status.usable.or(recovering(&status))).is_empty();
             match progress.kind {
                 PassKind::Recovery if !has_result => line.interrupted(),
-                PassKind::Recovery | PassKind::Resync => line.finish(&progress),
+                PassKind::Recovery | PassKind::Replace | PassKind::Resync => line.finish(&progress),
                 // Its own line says how it went.
                 PassKind::Check | PassKind::Repair => line.interrupted(),
             }

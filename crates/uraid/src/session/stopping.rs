@@ -118,12 +118,18 @@ impl Session {
             for (at, (seat, state)) in stack.array(index).roster.seats().zip(states).enumerate() {
                 let is_silent = counts.iter().any(|shard| shard.member(at).unanswered_for >= UNANSWERED_MIN);
                 match state {
-                    MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare if is_silent => {
+                    MemberState::Active(_)
+                    | MemberState::Recovering { .. }
+                    | MemberState::Replacing { .. }
+                    | MemberState::Spare
+                        if is_silent =>
+                    {
                         silent.push((index, seat.name.clone()));
                     }
                     // No request waits for a failed member.
                     MemberState::Active(_)
                     | MemberState::Recovering { .. }
+                    | MemberState::Replacing { .. }
                     | MemberState::Spare
                     | MemberState::Removed
                     | MemberState::Faulty { .. } => {}
@@ -166,7 +172,10 @@ impl Session {
         let states = self.station.arrays[index.0].status().members;
         for (seat, state) in self.setup().stack.array(index).roster.seats().zip(states) {
             match state {
-                MemberState::Active(_) | MemberState::Recovering { .. } | MemberState::Spare => {
+                MemberState::Active(_)
+                | MemberState::Recovering { .. }
+                | MemberState::Replacing { .. }
+                | MemberState::Spare => {
                     seat.claim().iter().for_each(Claimed::release_locks);
                 }
                 // A failed member may still have requests in flight from before it failed.

@@ -1,0 +1,191 @@
+//! `replace` on the real binary: a member is copied to a spare, which takes its slot while the array serves.
+//! Owns: contents, reports and lines of it, a failure and a kill in the middle, every refusal. Not here: crashes at each
+//! step (`uraid-sim`), replacements that md began (`rebuilding`).
+
+use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
+use std::path::{Path, PathBuf};
+
+/// A level, and its slots.
+const LEVELS: [(&str, usize); 5] = [("1", 2), ("4", 3), ("5", 3), ("6", 4), ("10", 4)];
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// An array that is full of data, with a spare behind its members.
+struct Rig {
+    served: Served,
+    members: Vec<PathBuf>,
+    data: Vec<u8>,
+    // Dropped after the server.
+    scratch: Scratch,
+}
+
+impl Rig {
+    fn new(level: &str, slots: usize, bytes: u64) -> Rig {
+        let scratch = Scratch::new();
+        let members = scratch.members("m", slots + 1, bytes);
+        scratch.create("home", &format!("-l {level} -n {slots} -x 1 --assume-clean"), &members);
+        let served = scratch.ready(&[], &members);
+        let data = pattern(62, served.client().size as usize);
+        let rig = Rig { served, members, data, scratch };
+        rig.served.write_all(0, &rig.data);
+        rig
+    }
+
+    #[track_caller]
+    fn expect_data(&self) {
+        assert_eq!(self.served.first_difference(&self.data), None, "{}", self.served.stderr());
+    }
+
+    fn run(&self, verb: &str, words: &[&str]) -> Done {
+        self.scratch.uraid([verb, "home"].into_iter().chain(words.iter().copied()))
+    }
+
+    fn path(&self, member: usize) -> String {
+        text(&self.members[member])
+    }
+
+    fn detail(&self) -> String {
+        self.run("detail", &[]).expect_done().stdout
+    }
+
+    /// Passes of the array take seconds.
+    fn slow_down(&self) {
+        self.run("speed", &["--max", "2000"]).expect_done();
+    }
+
+    fn hurry(&self) {
+        self.run("speed", &["--max", "0"]).expect_done();
+    }
+
+    fn stop(self) {
+        let done = self.served.stop();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+}
+
+#[test]
+fn a_member_is_replaced_while_a_client_writes_and_the_array_never_lacks_one() {
+    for (level, slots) in LEVELS {
+        let mut rig = Rig::new(level, slots, 8 * MIB);
+        rig.slow_down();
+        let (old, new) = (rig.path(1), rig.path(slots));
+        let begun = rig.run("replace", &[&old, "--with", &new]).expect_done();
+        assert_eq!(begun.stdout, format!("{old}: is copied to {new}; `uraid wait home` waits for the end\n"));
+        let shown = rig.detail();
+        assert!(shown.contains("recovering") && shown.contains("Rebuild Status : "), "{shown}");
+        let row = format!("      spare rebuilding replacement {new}");
+        assert!(shown.contains(&row) && !shown.contains("degraded"), "{shown}");
+        let shown = rig.scratch.uraid(["mdstat"]).expect_done().stdout;
+        assert!(shown.contains("(R)") && shown.contains("recovery = "), "{shown}");
+        // Before and behind where the copy is.
+        for at in [0, rig.data.len() - 65536] {
+            let bytes = pattern(at as u64 + 9, 65536);
+            rig.served.write_all(at as u64, &bytes);
+            rig.data[at..at + 65536].copy_from_slice(&bytes);
+        }
+        rig.hurry();
+        rig.served.wait_for(&format!("home: member {old} (slot 1) was replaced, and may be removed"));
+        rig.served.wait_for(&format!("home: member {new} holds all of slot 1, and has taken it"));
+        rig.run("remove", &[&old]).expect_done();
+        rig.expect_data();
+        rig.run("fail", &[&rig.path(0)]).expect_done();
+        rig.expect_data();
+        rig.stop();
+    }
+}
+
+#[test]
+fn a_member_that_fails_while_it_is_copied_is_recovered_from_the_others() {
+    for (level, slots) in [("1", 3), ("5", 3), ("10", 4)] {
+        let rig = Rig::new(level, slots, 8 * MIB);
+        rig.slow_down();
+        rig.run("replace", &["1"]).expect_done();
+        rig.run("fail", &["1"]).expect_done();
+        rig.served.wait_for(&format!("home: member {} takes slot 1 now, and is being recovered", rig.path(slots)));
+        rig.hurry();
+        rig.served.wait_for("(slot 1) is recovered");
+        rig.expect_data();
+        rig.stop();
+    }
+}
+
+#[test]
+fn fail_of_the_new_member_ends_the_replacement_and_the_old_one_stays() {
+    let rig = Rig::new("6", 4, 8 * MIB);
+    rig.slow_down();
+    rig.run("replace", &[&rig.path(1)]).expect_done();
+    rig.run("fail", &[&rig.path(4)]).expect_done();
+    let shown = rig.detail();
+    assert!(shown.contains("[4/4] [UUUU]") && !shown.contains("recovering"), "{shown}");
+    rig.run("remove", &[&rig.path(4)]).expect_done();
+    // It can join again, and replace another one.
+    rig.hurry();
+    rig.run("add", &[&rig.path(4)]).expect_done();
+    rig.run("replace", &[&rig.path(2)]).expect_done();
+    rig.served.wait_for(&format!("home: member {} holds all of slot 2, and has taken it", rig.path(4)));
+    rig.expect_data();
+    rig.stop();
+}
+
+#[test]
+fn a_stop_or_a_kill_in_the_middle_goes_on_at_the_next_start() {
+    for (level, slots) in LEVELS {
+        for is_killed in [false, true] {
+            let mut rig = Rig::new(level, slots, 8 * MIB);
+            rig.slow_down();
+            rig.run("replace", &["1"]).expect_done();
+            let Rig { served, members, data, scratch } = rig;
+            if is_killed {
+                served.kill_unawaited();
+                drop(served);
+            } else {
+                assert_eq!(served.stop().code, Some(0));
+            }
+            let shown = scratch.uraid(["examine", &text(&members[slots])]).expect_done().stdout;
+            assert!(shown.contains("Device Role : Replacement device 1"), "{shown}");
+            let served = scratch.ready(&[], &members);
+            rig = Rig { served, members, data, scratch };
+            rig.served.wait_for("(slot 1) was replaced, and may be removed");
+            rig.run("remove", &[&rig.path(1)]).expect_done();
+            rig.run("fail", &[&rig.path(0)]).expect_done();
+            rig.expect_data();
+            rig.stop();
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_replaced_is_refused_in_one_sentence_and_nothing_changes() {
+    let rig = Rig::new("5", 3, 8 * MIB);
+    let shown = rig.detail();
+    let events = |shown: &str| shown.lines().find(|line| line.contains("Events : ")).map(str::to_owned);
+    for (words, expected) in [
+        (&["1", "--with", &rig.path(0)][..], "works in the array, and is no spare"),
+        (&["1", "--with", "/nowhere"], "/nowhere: no such member"),
+        (&["7"], "7: no such member or slot"),
+        (&[&rig.path(3)], "is a spare"),
+        (&["1", "--with", &rig.path(3), &rig.path(2)], "2 spares are given for 1 members"),
+    ] {
+        let done = rig.run("replace", words).expect_refused(&[expected]);
+        assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
+    }
+    assert_eq!(events(&rig.detail()), events(&shown));
+    rig.slow_down();
+    rig.run("replace", &["1"]).expect_done();
+    rig.run("replace", &["1"]).expect_refused(&["is being replaced already"]);
+    rig.run("replace", &["2"]).expect_refused(&["there is no spare", "`uraid add home DEVICE`"]);
+    rig.run("remove", &[&rig.path(3)]).expect_refused(&["works in the array"]);
+    rig.hurry();
+    rig.served.wait_for("was replaced, and may be removed");
+    rig.run("replace", &[&rig.path(1)]).expect_refused(&["has failed already"]);
+    wait(|| !rig.detail().contains("recovering")).expect("it ends");
+    rig.stop();
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 4 * MIB);
+    scratch.create("plain", "-l 0 -n 2", &members);
+    let served = scratch.ready(&[], &members);
+    scratch.uraid(["replace", "plain", "1"]).expect_refused(&["raid0 has no redundancy"]);
+    assert_eq!(served.stop().code, Some(0));
+}
