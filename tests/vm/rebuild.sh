@@ -1,8 +1,8 @@
 # The guest's half of the arrays whose recovery is begun by one side and ended by the other. The first argument is the
 # task: `begin` cuts the kernel off in the middle, `finish` gives it the array again. Each other one is
 # NAME:LEVEL:LAYOUT:MEMBERS:METADATA:HOW:END:OURS; the members of NAME are /disk/NAME-0.., one more than it has slots but
-# where HOW is `create`. HOW `fail`: uraid fails the member, the kernel only makes the array and its spare. OURS is what
-# uraid does in between: `kept` (nothing), `recovered` (all of the recovery), `stopped` (a part of it).
+# where HOW is `create`. HOW `fail`, `copy`: uraid fails the member, or copies it to the spare; the kernel only makes the
+# array and its spare. OURS is what uraid does in between: `recovered` (all of the recovery), `stopped` (a part of it).
 # Tells its results as lines `fact NAME KEY VALUE`; all other lines are for a person.
 
 # disks NAME COUNT [LOST]: the paths of all but the lost one
@@ -73,10 +73,10 @@ begin() {
     limits 1 1
     case $how in
     create) mdadm --quiet --create $md --run $options $(disks $name $count) ;;
-    spare | fail) mdadm --quiet --create $md --run --assume-clean $options --spare-devices=1 $(disks $name $((count + 1))) ;;
+    spare | fail | copy) mdadm --quiet --create $md --run --assume-clean $options --spare-devices=1 $(disks $name $((count + 1))) ;;
     *) mdadm --quiet --create $md --run --assume-clean $options $(disks $name $count) ;;
     esac || return
-    if [ $how = fail ]; then
+    if [ $how = fail ] || [ $how = copy ]; then
         fill
         echo "fact $name wrote $(sha)"
         mdadm --quiet --stop $md
@@ -119,13 +119,16 @@ finish() {
     [ $how = create ] && new=$((count - 1))
     old=1
     [ $how = create ] && old=
-    # The member that failed stays away, as its operator would leave it; one that is replaced is still at work.
-    [ $how = replace ] && old=
+    # The member that failed stays away, as its operator would leave it.
+    replaces=no
+    { [ $how = replace ] || [ $how = copy ]; } && replaces=yes
+    # One that is being replaced is still at work.
+    [ $replaces$ours = yesstopped ] && old=
     all=$((count + 1))
     [ $how = create ] && all=$count
     given=$old
-    # mdadm must leave this one out by itself.
-    [ $how = fail ] && given=
+    # mdadm must leave this one out by itself: it failed, or was replaced.
+    { [ $how = fail ] || [ $replaces = yes ]; } && given=
     limits 1 1
     mdadm --quiet --assemble --run $md $(disks $name $all $given) || return
     # At once: what uraid has recovered needs no recovery.

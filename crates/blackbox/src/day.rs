@@ -46,6 +46,8 @@ const RELEASE_TIME_MAX: Duration = Duration::from_secs(20);
 enum Step {
     /// A member fails, the spare takes its slot, and the failed member becomes the next spare.
     Fail,
+    /// A member that works is copied to the spare, which takes its slot; the member becomes the next spare.
+    Replace,
     /// The spare is removed and added again.
     RemoveAndAdd,
     /// The bitmap is removed, and another one is added, several times.
@@ -66,8 +68,8 @@ impl Step {
     }
 }
 
-const STEPS: [Step; 7] =
-    [Step::Fail, Step::RemoveAndAdd, Step::Bitmap, Step::ReAdd, Step::Check, Step::Repair, Step::Freeze];
+const STEPS: [Step; 8] =
+    [Step::Fail, Step::Replace, Step::RemoveAndAdd, Step::Bitmap, Step::ReAdd, Step::Check, Step::Repair, Step::Freeze];
 
 /// The counts of one day.
 #[derive(Clone, Copy, Default, Debug)]
@@ -243,6 +245,13 @@ impl Day {
             Step::Fail => {
                 let victim = self.device(server, "active sync")?;
                 self.uraid(server, "fail", &[&victim], 0)?;
+                wait_until_whole(server)?;
+                self.uraid(server, "remove", &[&victim], 0)?;
+                self.uraid(server, "add", &[&victim], 0)
+            }
+            Step::Replace => {
+                let victim = self.device(server, "active sync")?;
+                self.uraid(server, "replace", &[&victim], 0)?;
                 wait_until_whole(server)?;
                 self.uraid(server, "remove", &[&victim], 0)?;
                 self.uraid(server, "add", &[&victim], 0)

@@ -193,7 +193,7 @@ impl Judge {
     fn slots_in(plan: &StartPlan) -> BTreeSet<u16> {
         let slots = plan.members.iter().filter_map(|member| match member.place {
             Place::Slot(slot) => Some(slot.0),
-            Place::Recovering { .. } | Place::Spare => None,
+            Place::Recovering { .. } | Place::Replacing { .. } | Place::Spare => None,
         });
         slots.collect()
     }

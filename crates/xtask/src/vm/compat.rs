@@ -228,7 +228,9 @@ no byte of a member. Then:
   goes on from the sector that uraid recorded. These members are of 128 MiB, the others of 2 MiB.
 - Of an array that was whole, `uraid fail` fails a member, and the spare that the kernel had added is recovered in its
   slot. The kernel gets all of them, leaves the failed one out, and finds the others active.
-- An array with a replacement is only read, by `uraid serve` without options, and the kernel goes on with it.
+- `uraid replace` copies a member that works to the kernel's spare, all of it or a part. The kernel leaves the old member
+  out, or goes on with the copy from the sector that uraid recorded. uraid does the same with a replacement that the
+  kernel began.
 
 In the end the kernel `check`s to `mismatch_cnt` 0, and reads what was there before and what the client wrote, also
 without slot 0. `--force` and `--rebuild` are run on Linux 6.1 and 6.12; some of each is part of `cargo xtask vm matrix`.

@@ -145,6 +145,12 @@ impl Served {
         output_of(Command::new(uraid).args([verb, "--control"]).arg(&self.control).arg(member)).map(|_| ())
     }
 
+    /// `uraid speed --max`.
+    pub(crate) fn speed(&self, uraid: &Path, kib: u64) -> Lab<()> {
+        let words = ["speed", "--max", &kib.to_string(), "--control"];
+        output_of(Command::new(uraid).args(words).arg(&self.control)).map(|_| ())
+    }
+
     /// `uraid bitmap` with these words; returns when the superblocks say so.
     pub(crate) fn bitmap(&self, uraid: &Path, words: &[&str]) -> Lab<()> {
         output_of(Command::new(uraid).args(["bitmap", "--control"]).arg(&self.control).args(words)).map(|_| ())

@@ -10,7 +10,7 @@
 //! - recovers the member to the end while a client writes: the kernel must find all members active;
 //! - recovers a part, and is stopped: the kernel must go on from there;
 //! - fails a member itself, and recovers the array's spare: the kernel must find all members active;
-//! - leaves a replacement as it is, even without `--read-only`: the kernel must go on.
+//! - copies a member itself to the array's spare, all of it or a part: the kernel must find the new one, or go on.
 //!
 //! In the end the kernel `check`s, and reads the same bytes, also without slot 0.
 
@@ -47,6 +47,8 @@ enum How {
     Replace,
     /// uraid fails a member, and the spare takes its slot.
     Fail,
+    /// uraid copies a member that works to the spare.
+    Copy,
 }
 
 /// How the kernel is interrupted.
@@ -59,7 +61,6 @@ enum End {
 /// What uraid does before the kernel gets the array again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ours {
-    Kept,
     Recovered,
     Stopped,
 }
@@ -83,13 +84,13 @@ impl Case {
             How::Add => "add",
             How::Replace => "replace",
             How::Fail => "fail",
+            How::Copy => "copy",
         };
         let end = match end {
             End::Stop => "stop",
             End::PowerCut => "cut",
         };
         let ours = match ours {
-            Ours::Kept => "kept",
             Ours::Recovered => "recovered",
             Ours::Stopped => "stopped",
         };
@@ -131,11 +132,13 @@ impl Case {
     /// Reads the array, then does what is to be done before the kernel gets it again.
     fn serve(&self, uraid: &Path, folder: &Path) -> Lab<Left> {
         let (given, new) = (self.given(folder), self.new_member(folder));
-        let options: &[&str] = if self.way.2 == Ours::Kept { &[] } else { &["--read-only"] };
-        let read = recovery::read(uraid, folder, options, &given)?;
+        let read = recovery::read(uraid, folder, &["--read-only"], &given)?;
         match self.way {
-            (How::Fail, ..) => recovery::recover(uraid, folder, &given, read, Some(&given[1])),
-            (_, _, Ours::Kept) => Ok(Left { wanted: read.clone(), read, stopped_at: 0 }),
+            (How::Fail, ..) => recovery::recover(uraid, folder, &given, read, Some(("fail", &given[1]))),
+            (How::Copy, _, Ours::Recovered) => {
+                recovery::recover(uraid, folder, &given, read, Some(("replace", &given[1])))
+            }
+            (How::Copy, _, Ours::Stopped) => recovery::copy_a_part(uraid, folder, &given, &new, read),
             (_, _, Ours::Recovered) => recovery::recover(uraid, folder, &given, read, None),
             (_, _, Ours::Stopped) => recovery::recover_a_part(uraid, folder, &given, &new, read),
         }
@@ -148,7 +151,8 @@ pub(crate) fn run_short() -> Lab<Tally> {
         (("5", "", 3), (How::Create, End::Stop, Ours::Recovered)),
         (("1", "", 2), (How::Spare, End::PowerCut, Ours::Recovered)),
         (("10", "n2", 4), (How::Fail, End::Stop, Ours::Recovered)),
-        (("6", "", 4), (How::Replace, End::Stop, Ours::Kept)),
+        (("6", "", 4), (How::Replace, End::Stop, Ours::Recovered)),
+        (("5", "", 3), (How::Copy, End::Stop, Ours::Recovered)),
     ];
     run_on(Release::Trixie, &numbered(&cases, 0))
 }
@@ -159,8 +163,10 @@ pub(crate) fn run_full() -> Tally {
         [("1", "", 2), ("10", "n2", 4), ("10", "f2", 4), ("10", "o2", 4), ("4", "", 4), ("5", "", 4), ("6", "", 5)];
     let mut sum = Tally::default();
     for (release, end) in [(Release::Trixie, End::Stop), (Release::Bookworm, End::PowerCut)] {
-        let stopped = SHAPES.map(|shape| (shape, (How::Spare, end, Ours::Stopped)));
-        sum.add(tally_of(run_on(release, &numbered(&stopped, 0))));
+        for (turn, how) in [How::Spare, How::Replace, How::Copy].into_iter().enumerate() {
+            let stopped = SHAPES.map(|shape| (shape, (how, end, Ours::Stopped)));
+            sum.add(tally_of(run_on(release, &numbered(&stopped, turn))));
+        }
         let others: Vec<(Shape, Way)> =
             SHAPES.iter().flat_map(|shape| ways(shape.0).into_iter().map(move |way| (*shape, way))).collect();
         // More disks than these make the guest's boot slow out of proportion.
@@ -173,14 +179,14 @@ pub(crate) fn run_full() -> Tally {
 
 /// All but those that take large members.
 fn ways(level: &str) -> Vec<Way> {
-    let mut ways = vec![(How::Fail, End::Stop, Ours::Recovered)];
+    let mut ways = vec![(How::Fail, End::Stop, Ours::Recovered), (How::Copy, End::Stop, Ours::Recovered)];
     for end in [End::Stop, End::PowerCut] {
         if matches!(level, "4" | "5") {
             ways.push((How::Create, end, Ours::Recovered));
         }
         ways.push((How::Spare, end, Ours::Recovered));
         ways.push((How::Add, end, Ours::Recovered));
-        ways.push((How::Replace, end, Ours::Kept));
+        ways.push((How::Replace, end, Ours::Recovered));
     }
     ways
 }

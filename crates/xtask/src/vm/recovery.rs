@@ -25,6 +25,10 @@ const MARGIN_SECTORS: u64 = 8192;
 /// Delays are halved and doubled until uraid is stopped in the middle.
 const TRIES_MAX: u32 = 12;
 
+/// A copy of 128 MiB that is stopped in the middle.
+const COPY_KIB_A_SECOND: u64 = 20_000;
+const COPY_TIME: Duration = Duration::from_secs(2);
+
 /// The array as uraid leaves it to the kernel.
 pub(super) struct Left {
     /// The sha256 of what uraid read first.
@@ -51,16 +55,16 @@ pub(super) fn read_served(served: &Served, folder: &Path) -> Lab<String> {
     pieces(folder)
 }
 
-/// Recovers a member to the end while a client writes. Fails a member before, if one is given.
+/// Recovers a member to the end while a client writes, after a command about one, if there is any.
 pub(super) fn recover(
     uraid: &Path,
     folder: &Path,
     members: &[PathBuf],
     read: String,
-    to_fail: Option<&Path>,
+    command: Option<(&str, &Path)>,
 ) -> Lab<Left> {
     let served = Served::start(uraid, folder, &[], members)?;
-    to_fail.map_or(Ok(()), |member| served.fail(uraid, member))?;
+    command.map_or(Ok(()), |(verb, member)| served.change(uraid, verb, member))?;
     write(&served, folder)?;
     served.wait_until_whole(uraid)?;
     served.stop()?;
@@ -106,6 +110,23 @@ pub(super) fn recover_a_part(uraid: &Path, folder: &Path, members: &[PathBuf], n
         }
     }
     lab_error(format!("uraid was never stopped in the middle; from {from} it came to {seen:?}"))
+}
+
+/// Copies a part of the second member to `new` while a client writes.
+pub(super) fn copy_a_part(uraid: &Path, folder: &Path, members: &[PathBuf], new: &Path, read: String) -> Lab<Left> {
+    let served = Served::start(uraid, folder, &[], members)?;
+    served.speed(uraid, COPY_KIB_A_SECOND)?;
+    served.change(uraid, "replace", &members[1])?;
+    write(&served, folder)?;
+    std::thread::sleep(COPY_TIME);
+    served.stop()?;
+    let now = Recorded::of(uraid, new)?;
+    match now.recovered {
+        Some(stopped_at) if stopped_at >= MARGIN_SECTORS && stopped_at + MARGIN_SECTORS < now.size => {
+            Ok(Left { read, wanted: pieces(folder)?, stopped_at })
+        }
+        other => lab_error(format!("uraid was not stopped in the middle: it came to {other:?} of {}", now.size)),
+    }
 }
 
 /// What the superblock of a member says, in sectors.
