@@ -10,6 +10,7 @@
 //! ```
 
 use crate::assemble::{BitmapPlan, StartPlan};
+use crate::progress::WINDOW;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
@@ -170,12 +171,16 @@ impl Map {
         chunks
     }
 
-    /// The part inside `at..end` of the first stretch of set bits that reaches into it.
+    /// The part inside `at..end` of the first stretch of set bits that reaches into it, at most as long as a window. Bits
+    /// behind that are not looked at: a new bitmap has half a million of them, all set.
     fn stretch(&self, bits: &BitmapImage, at: u64, end: u64) -> Option<Range<u64>> {
-        let chunk = bits.next_set(at >> self.shape.shift)?;
-        let start = at.max((chunk << self.shape.shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);
-        let until = |chunk: u64| end.min((chunk << self.shape.shift).next_multiple_of(STRETCH_ALIGNMENT));
-        let until = bits.next_clear(chunk).map_or(end, until);
+        let shift = self.shape.shift;
+        let chunks_to = |end: u64| (((end - 1) >> shift) + 1).min(self.shape.chunks);
+        let chunk = bits.first_set_in(at >> shift..chunks_to(end))?;
+        let start = at.max((chunk << shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);
+        let end = end.min(start + WINDOW);
+        let until = |chunk: u64| end.min((chunk << shift).next_multiple_of(STRETCH_ALIGNMENT));
+        let until = bits.first_clear_in(chunk..chunks_to(end)).map_or(end, until);
         (start < end).then_some(start..until)
     }
 
@@ -191,9 +196,8 @@ mod tests {
     use uraid_block::Sectors;
     use uraid_format::bitmap::BitmapVersion;
 
-    #[test]
-    fn a_stretch_of_small_chunks_is_whole_blocks() {
-        let header = BitmapHeader {
+    fn header() -> BitmapHeader {
+        BitmapHeader {
             version: BitmapVersion::LittleEndian,
             set_uuid: [7; 16],
             events: 1,
@@ -206,8 +210,12 @@ mod tests {
             sectors_reserved: Sectors::ZERO,
             nodes: 0,
             cluster_name: [0; 64],
-        };
-        let mut bits = BitmapImage::filled(header, Sectors(8)).expect("it fits").cleared();
+        }
+    }
+
+    #[test]
+    fn a_stretch_of_small_chunks_is_whole_blocks() {
+        let mut bits = BitmapImage::filled(header(), Sectors(8)).expect("it fits").cleared();
         [13, 14, 99].into_iter().for_each(|chunk| bits.set(chunk));
         let mut map = Map::new(BitsShape { shift: 0, chunks: 100 }, None);
         map.to_resync = Some(bits);
@@ -217,5 +225,17 @@ mod tests {
         assert_eq!(intent.stretch_to_resync(10, 100), Some(10..16), "never before what was asked for");
         assert_eq!(intent.stretch_to_resync(16, 100), Some(96..100), "never behind the end");
         assert_eq!(intent.stretch_to_resync(15, 96), None);
+    }
+
+    /// Each window would else look at all bits behind it.
+    #[test]
+    fn a_stretch_is_not_longer_than_a_window() {
+        let chunks = 4 * WINDOW;
+        let header = BitmapHeader { sync_size: Sectors(chunks), ..header() };
+        let mut map = Map::new(BitsShape { shift: 0, chunks }, None);
+        map.to_resync = Some(BitmapImage::filled(header, Sectors(64)).expect("it fits"));
+        let intent = Intent { rows: None, round: Cell::default(), map: RefCell::new(Some(map)) };
+        assert_eq!(intent.stretch_to_resync(8, chunks), Some(8..8 + WINDOW));
+        assert_eq!(intent.stretch_to_resync(chunks - 8, chunks), Some(chunks - 8..chunks));
     }
 }

@@ -240,12 +240,7 @@ impl BitmapImage {
 
     /// The first chunk at or after this one whose bit is set.
     pub fn next_set(&self, from: u64) -> Option<u64> {
-        self.next(from, 0)
-    }
-
-    /// The first chunk at or after this one whose bit is not set.
-    pub fn next_clear(&self, from: u64) -> Option<u64> {
-        self.next(from, 0xff)
+        self.next(from..self.header.chunks(), 0)
     }
 
     /// The first chunk at or after this one whose bit is set, and is not set in a bitmap alike.
@@ -266,12 +261,13 @@ impl BitmapImage {
         None
     }
 
-    /// The first chunk from here whose bit differs from those of `skipped`, which is all ones or all zeroes.
-    fn next(&self, from: u64, skipped: u8) -> Option<u64> {
-        let (chunks, mut chunk) = (self.header.chunks(), from);
-        while chunk < chunks {
+    /// The first of these chunks whose bit differs from those of `skipped`, which is all ones or all zeroes.
+    fn next(&self, chunks: Range<u64>, skipped: u8) -> Option<u64> {
+        let mut chunk = chunks.start;
+        while chunk < chunks.end {
             let (byte, mask) = self.place(chunk);
             if self.bytes[byte] == skipped {
+                // The last byte may hold bits of no chunk.
                 chunk = (chunk / 8 + 1) * 8;
             } else if (self.bytes[byte] ^ skipped) & mask != 0 {
                 return Some(chunk);
@@ -282,9 +278,16 @@ impl BitmapImage {
         None
     }
 
+    /// The first chunk of a range whose bit is set.
+    pub fn first_set_in(&self, chunks: Range<u64>) -> Option<u64> {
+        assert!(chunks.end <= self.header.chunks(), "chunks of this bitmap");
+        self.next(chunks, 0)
+    }
+
     /// The first chunk of a range whose bit is not set.
     pub fn first_clear_in(&self, chunks: Range<u64>) -> Option<u64> {
-        self.next_clear(chunks.start).filter(|chunk| *chunk < chunks.end)
+        assert!(chunks.end <= self.header.chunks(), "chunks of this bitmap");
+        self.next(chunks, 0xff)
     }
 
     /// How many bits are set.
@@ -326,7 +329,7 @@ mod tests {
     #[test]
     fn a_bit_that_is_set_is_found_and_only_it() {
         let mut image = BitmapImage::filled(header(100_000, 512), Sectors(32)).unwrap().cleared();
-        assert_eq!((image.next_set(0), image.next_clear(7), image.pages()), (None, Some(7), 4));
+        assert_eq!((image.next_set(0), image.first_clear_in(7..100_000), image.pages()), (None, Some(7), 4));
         for chunk in [0, 7, 8, 30_719, 30_720, 99_999] {
             image.set(chunk);
         }
@@ -335,9 +338,10 @@ mod tests {
             found.push(chunk);
         }
         assert_eq!(found, [0, 7, 8, 30_719, 30_720, 99_999]);
+        assert_eq!((image.first_set_in(1..7), image.first_set_in(1..8)), (None, Some(7)));
         assert_eq!((image.count(), image.page_of(30_719), image.page_of(30_720)), (6, 0, 1));
         assert_eq!(
-            (image.next_clear(7), image.first_clear_in(7..9), image.first_clear_in(7..10)),
+            (image.first_clear_in(7..100_000), image.first_clear_in(7..9), image.first_clear_in(7..10)),
             (Some(9), None, Some(9))
         );
         image.clear(7);
