@@ -1,8 +1,9 @@
 # The guest's half of the arrays whose recovery is begun by one side and ended by the other. The first argument is the
 # task: `begin` cuts the kernel off in the middle, `finish` gives it the array again. Each other one is
 # NAME:LEVEL:LAYOUT:MEMBERS:METADATA:HOW:END:OURS; the members of NAME are /disk/NAME-0.., one more than it has slots but
-# where HOW is `create`. HOW `fail`, `copy`: uraid fails the member, or copies it to the spare; the kernel only makes the
-# array and its spare. OURS is what uraid does in between: `recovered` (all of the recovery), `stopped` (a part of it).
+# where HOW is `create` or `resync`. HOW `fail`, `copy`: uraid fails the member, or copies it to the spare; the kernel only
+# makes the array and its spare. HOW `resync`: its first resync is cut off. OURS is what uraid does in between:
+# `recovered` (all of the recovery), `stopped` (a part of it).
 # Tells its results as lines `fact NAME KEY VALUE`; all other lines are for a person.
 
 # disks NAME COUNT [LOST]: the paths of all but the lost one
@@ -57,7 +58,7 @@ is_frozen() { [ "$(cat $sys/sync_action)" = frozen ]; }
 is_idle() { [ "$(cat $sys/sync_action)" = idle ]; }
 # A recovery starts a moment after the start: idle counts only when the new member is in sync.
 recovered() { cut -d ' ' -f 1 <$sys/sync_completed; }
-is_recovering() { [ "$(cat $sys/sync_action)" = recover ] && recovered | grep -q '^[1-9]'; }
+is_recovering() { cat $sys/sync_action | grep -q -E '^(recover|resync)$' && recovered | grep -q '^[1-9]'; }
 limits() {
     echo $1 >/proc/sys/dev/raid/speed_limit_min
     echo $2 >/proc/sys/dev/raid/speed_limit_max
@@ -73,6 +74,8 @@ begin() {
     limits 1 1
     case $how in
     create) mdadm --quiet --create $md --run $options $(disks $name $count) ;;
+    # A new raid4 or raid5 is resynced only with --force.
+    resync) mdadm --quiet --create $md --run --force $options $(disks $name $count) ;;
     spare | fail | copy) mdadm --quiet --create $md --run --assume-clean $options --spare-devices=1 $(disks $name $((count + 1))) ;;
     *) mdadm --quiet --create $md --run --assume-clean $options $(disks $name $count) ;;
     esac || return
@@ -116,16 +119,16 @@ begin() {
 
 finish() {
     new=$count
-    [ $how = create ] && new=$((count - 1))
+    { [ $how = create ] || [ $how = resync ]; } && new=$((count - 1))
     old=1
-    [ $how = create ] && old=
+    { [ $how = create ] || [ $how = resync ]; } && old=
     # The member that failed stays away, as its operator would leave it.
     replaces=no
     { [ $how = replace ] || [ $how = copy ]; } && replaces=yes
     # One that is being replaced is still at work.
     [ $replaces$ours = yesstopped ] && old=
     all=$((count + 1))
-    [ $how = create ] && all=$count
+    { [ $how = create ] || [ $how = resync ]; } && all=$count
     given=$old
     # mdadm must leave this one out by itself: it failed, or was replaced.
     { [ $how = fail ] || [ $replaces = yes ]; } && given=

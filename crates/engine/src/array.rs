@@ -5,6 +5,7 @@
 
 mod checks;
 
+use crate::StartPlan;
 use crate::balance::Balance;
 use crate::by_command::FailError;
 use crate::change_bitmap::ChangeBitmapError;
@@ -17,7 +18,7 @@ use crate::mail::{Answer, Call, Mail, Message, STEWARD};
 use crate::mark::Mark;
 use crate::master::Master;
 use crate::member_counts::MemberCounts;
-use crate::membership::{FormerMember, RemoveError, Vacancy};
+use crate::membership::{FormerMember, RemoveError, Vacancy, WriteMostlyError};
 use crate::mirror::Mirror;
 use crate::pass::Pass;
 use crate::passes::{PassError, ReplaceError};
@@ -32,7 +33,6 @@ use crate::sabotage;
 use crate::shared::{Counters, Parts, Shared};
 use crate::view::{Gate, View};
 use crate::world::World;
-use crate::{MemberPlan, Place, StartPlan};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{
@@ -45,9 +45,6 @@ use uraid_layout::Layout;
 
 /// The largest request a client is told to send.
 const IO_MAX_BYTES: u64 = 32 << 20;
-
-/// In a superblock's `devflags`: read this member last.
-const WRITE_MOSTLY: u8 = 1;
 
 /// Writes of copies are locked in blocks of 2 to this power sectors: 64 KiB.
 const LOCK_BITS: u32 = 7;
@@ -89,10 +86,7 @@ impl<W: World> Array<W> {
             Layout::Parity(_) => RangeLock::new(0, Mark::RowWaited),
             Layout::Copies(_) => RangeLock::new(LOCK_BITS, Mark::LockWaited),
         };
-        let is_write_mostly = |member: &&MemberPlan| member.superblock.devflags & WRITE_MOSTLY != 0;
-        let write_mostly =
-            plan.members.iter().filter(is_write_mostly).filter_map(|member| slot_of(&member.place)).collect();
-        let balance = Balance::new(layout.slots(), write_mostly, world.shard().0);
+        let balance = Balance::new(layout.slots(), world.shard().0);
         let members = Places::new(&world, members);
         let bitmap = plan.bitmap.as_ref().filter(|_| !config.read_only);
         let intent = Intent::new(plan, bitmap);
@@ -184,6 +178,12 @@ impl<W: World> Array<W> {
     /// beside requests. Shard 0 only.
     pub async fn replace(&self, slot: Slot, with: Option<usize>) -> Result<usize, ReplaceError> {
         self.lifecycle().passes.replace(slot, with).await
+    }
+
+    /// Makes members write-mostly: they are read only where no other has the sectors; or no longer. Returns when the
+    /// superblocks say so. Only levels with copies choose which member to read. Shard 0 only.
+    pub async fn set_write_mostly(&self, members: &[usize], is_set: bool) -> Result<(), WriteMostlyError> {
+        self.lifecycle().membership.set_write_mostly(members, is_set).await
     }
 
     /// Whether a member could join now, and what its superblock is to be made from. Shard 0 only.
@@ -470,12 +470,5 @@ fn geometry_of<W: World>(layout: &Layout, members: &[W::Member]) -> Geometry {
         discard_granularity: if can_discard { Sectors(1) } else { Sectors::ZERO },
         zeroes_after_discard: false,
         volatile_cache: true,
-    }
-}
-
-fn slot_of(place: &Place) -> Option<Slot> {
-    match place {
-        Place::Slot(slot) | Place::Recovering { slot, .. } => Some(*slot),
-        Place::Replacing { .. } | Place::Spare => None,
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Balance {
     /// The load of the member in each slot.
     members: Vec<Load>,
     turn: Cell<u16>,
-    write_mostly: SlotSet,
+    write_mostly: Cell<SlotSet>,
     /// How many of `members` are slow. Reads of a healthy array check only this number.
     slow: Cell<u16>,
 }
@@ -70,15 +70,23 @@ impl Drop for InFlightRead<'_> {
 
 impl Balance {
     /// `first_turn` differs between shards, so that they do not all start with the same member.
-    pub(crate) fn new(slots: u16, write_mostly: SlotSet, first_turn: u16) -> Balance {
-        assert!(write_mostly.is_within(SlotSet::first(slots)), "a write-mostly member is in a slot");
+    pub(crate) fn new(slots: u16, first_turn: u16) -> Balance {
         Balance {
             streams: StreamEnds::new(),
             members: (0..slots).map(|_| Load::default()).collect(),
             turn: Cell::new(first_turn),
-            write_mostly,
+            write_mostly: Cell::new(SlotSet::EMPTY),
             slow: Cell::new(0),
         }
+    }
+
+    /// Sets the members that are read only where no other has the sectors.
+    pub(crate) fn set_write_mostly(&self, write_mostly: SlotSet) {
+        assert!(
+            write_mostly.is_within(SlotSet::first(self.members.len() as u16)),
+            "a write-mostly member is in a slot"
+        );
+        self.write_mostly.set(write_mostly);
     }
 
     /// Counts a read that is submitted to a member now.
@@ -153,7 +161,7 @@ impl Balance {
     }
 
     fn is_wanted(&self, slot: Slot, usable: &SlotSet) -> bool {
-        usable.contains(slot) && !self.write_mostly.contains(slot) && !self.members[slot.index()].is_slow.get()
+        usable.contains(slot) && !self.write_mostly.get().contains(slot) && !self.members[slot.index()].is_slow.get()
     }
 
     /// Smaller is better. Write-mostly members come after all others, slow ones after these, unusable ones last. The
@@ -163,7 +171,7 @@ impl Balance {
         let load = &self.members[slot.index()];
         let unusable = u64::from(!usable.contains(slot)) << 34;
         let slow = u64::from(load.is_slow.get()) << 33;
-        let write_mostly = u64::from(self.write_mostly.contains(slot)) << 32;
+        let write_mostly = u64::from(self.write_mostly.get().contains(slot)) << 32;
         unusable | slow | write_mostly | u64::from(load.in_flight())
     }
 }
@@ -218,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_stream_stays_on_its_member_and_another_one_gets_the_other() {
-        let (layout, balance, usable) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0), all(2));
+        let (layout, balance, usable) = (mirror(2), Balance::new(2, 0), all(2));
         let first = balance.choose(&layout, range(0, 8), &usable);
         let _in_flight = balance.begin(Slot(first));
         let second = balance.choose(&layout, range(50_000, 8), &usable);
@@ -234,7 +242,7 @@ mod tests {
 
     #[test]
     fn forty_streams_are_spread_evenly_and_each_stays() {
-        let (layout, balance, usable) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0), all(2));
+        let (layout, balance, usable) = (mirror(2), Balance::new(2, 0), all(2));
         let start = |stream: u64| stream * 20_011;
         let copies: Vec<u16> =
             (0..40).map(|stream| balance.choose(&layout, range(start(stream), 128), &usable)).collect();
@@ -254,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_random_read_goes_to_the_member_with_the_fewest_under_way() {
-        let (layout, balance, usable) = (mirror(3), Balance::new(3, SlotSet::EMPTY, 0), all(3));
+        let (layout, balance, usable) = (mirror(3), Balance::new(3, 0), all(3));
         let _a = (balance.begin(Slot(0)), balance.begin(Slot(0)));
         let b = balance.begin(Slot(2));
         assert_eq!(balance.choose(&layout, range(100, 8), &usable), 1);
@@ -266,7 +274,7 @@ mod tests {
 
     #[test]
     fn equals_take_turns() {
-        let (layout, balance, usable) = (mirror(3), Balance::new(3, SlotSet::EMPTY, 1), all(3));
+        let (layout, balance, usable) = (mirror(3), Balance::new(3, 1), all(3));
         let copies: Vec<u16> = (0..6).map(|n| balance.choose(&layout, range(n * 1000, 8), &usable)).collect();
         assert_eq!(copies, [1, 2, 0, 1, 2, 0]);
     }
@@ -274,7 +282,8 @@ mod tests {
     #[test]
     fn a_write_mostly_member_is_read_only_where_no_other_is_left() {
         let write_mostly = SlotSet::EMPTY.with(Slot(0));
-        let (layout, balance) = (mirror(2), Balance::new(2, write_mostly, 0));
+        let (layout, balance) = (mirror(2), Balance::new(2, 0));
+        balance.set_write_mostly(write_mostly);
         let mut usable = all(2);
         let _busy: Vec<_> = (0..5).map(|_| balance.begin(Slot(1))).collect();
         for n in 0..9 {
@@ -288,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_member_is_stuck_that_had_reads_at_the_last_look_and_has_ended_none_since() {
-        let balance = Balance::new(3, SlotSet::EMPTY, 0);
+        let balance = Balance::new(3, 0);
         let read = balance.begin(Slot(1));
         assert!(balance.look().stuck.is_empty(), "it was not seen before");
         assert_eq!(balance.look().stuck, SlotSet::EMPTY.with(Slot(1)));
@@ -306,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_slow_member_is_read_only_where_no_other_is_left_and_its_streams_leave_it() {
-        let (layout, balance, mut usable) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0), all(2));
+        let (layout, balance, mut usable) = (mirror(2), Balance::new(2, 0), all(2));
         assert_eq!(balance.choose(&layout, range(0, 8), &usable), 0);
         assert!(!balance.set_slow(Slot(0), true));
         let _busy: Vec<_> = (0..5).map(|_| balance.begin(Slot(1))).collect();
@@ -322,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_stream_leaves_a_member_that_is_not_usable_any_more() {
-        let (layout, balance) = (mirror(2), Balance::new(2, SlotSet::EMPTY, 0));
+        let (layout, balance) = (mirror(2), Balance::new(2, 0));
         let mut usable = all(2);
         assert_eq!(balance.choose(&layout, range(0, 8), &usable), 0);
         usable.remove(Slot(0));
@@ -331,7 +340,7 @@ mod tests {
 
     #[test]
     fn copies_of_a_raid10_are_judged_by_the_members_they_lie_on() {
-        let (layout, balance, usable) = (near(4), Balance::new(4, SlotSet::EMPTY, 0), all(4));
+        let (layout, balance, usable) = (near(4), Balance::new(4, 0), all(4));
         let _busy = balance.begin(Slot(2));
         // Chunk 1 of near 2 on four members: its copies are on slots 2 and 3.
         assert_eq!(balance.choose(&layout, range(8, 4), &usable), 1);

@@ -85,6 +85,8 @@ pub struct Status {
     pub updated: u64,
     /// Each member by its index: those of the start plan in its order, then those that were added.
     pub members: Vec<MemberState>,
+    /// Whether each of them is write-mostly.
+    pub write_mostly: Vec<bool>,
     /// The errors of each of them, summed over all shards.
     pub errors: Vec<MemberErrors>,
     /// The array's geometry as a device.
@@ -323,6 +325,7 @@ impl<W: World> Lifecycle<W> {
             pass: self.passes.progress(),
             updated: master.updated(),
             members: master.members().to_vec(),
+            write_mostly: (0..master.members().len()).map(|member| master.is_write_mostly(member)).collect(),
             errors,
             geometry: steward.shared.geometry.clone(),
             bitmap: self.bitmap.get().map(|bitmap| bitmap.status()),

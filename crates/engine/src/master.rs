@@ -93,6 +93,8 @@ pub(crate) enum Change<'a> {
     EndRecovery(SlotSet),
     /// A member is copied to another one.
     Replace(Replace),
+    /// These members are read only where no other has the sectors; or like others.
+    SetWriteMostly(&'a [usize], bool),
     /// No shard may rely on a bit of the bitmap that it knows: it may be cleared.
     ForgetBits,
     /// The array gets a bitmap, or loses it.
@@ -284,7 +286,7 @@ impl Master {
     /// one still look it up.
     fn slot_map(&self) -> SlotMap {
         let mut of_slots = vec![None; usize::from(self.slots)];
-        let mut replacements = Vec::new();
+        let (mut replacements, mut write_mostly) = (Vec::new(), SlotSet::EMPTY);
         for (index, (member, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
             let data_offset = superblock.data_offset;
             let (slot, access) = match member {
@@ -303,9 +305,12 @@ impl Master {
             assert!(!(is_taken && access != Access::None), "one member a slot");
             if !is_taken {
                 *of_slot = Some(SlotMember { index, data_offset, access });
+                if access != Access::None && superblock.is_write_mostly() {
+                    write_mostly.insert(slot);
+                }
             }
         }
-        SlotMap::new(of_slots, replacements)
+        SlotMap::new(of_slots, replacements, write_mostly)
     }
 
     fn copies(&self) -> Copies {
@@ -367,6 +372,7 @@ impl Master {
             }
             Change::EndRecovery(slots) => self.end_recovery(slots),
             Change::Replace(change) => self.change_replace(change),
+            Change::SetWriteMostly(members, is_set) => self.set_write_mostly(members, is_set),
             Change::ForgetBits => self.bits_round.0 += 1,
             Change::Bitmap(change) => self.change_bitmap(change),
             Change::Membership(change) => self.change_membership(change),

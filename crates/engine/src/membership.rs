@@ -1,5 +1,5 @@
 //! Members that join and leave a running array.
-//! Owns: [`Membership`], [`RemoveError`], the order of the steps. Not here: why none can join (`join_error`), the devices
+//! Owns: [`Membership`], [`RemoveError`], the order of the steps, members that become write-mostly. Not here: why none can join (`join_error`), the devices
 //! on each shard (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks
 //! (`record`).
 //! Invariant: a member that joins takes a slot only when every superblock lists it as a spare. A member that leaves has
@@ -31,13 +31,14 @@ use crate::passes::Passes;
 use crate::places::MEMBERS_MAX;
 use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
-use crate::steward::Steward;
+use crate::steward::{NotNow, Steward};
 use crate::view::Gate;
 use std::rc::Rc;
 use uraid_block::local::Semaphore;
 use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot, SlotSet};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
 use uraid_format::{Features, ROLES_MAX, Superblock};
+use uraid_layout::Level;
 
 /// Why a member cannot be removed from an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,6 +63,42 @@ pub enum RemoveError {
     /// The removal could not be recorded.
     #[error("the array is frozen, so its superblocks cannot say that a member was removed; stop it and start it again")]
     Frozen(#[source] IoError),
+}
+
+/// Why members cannot be made write-mostly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WriteMostlyError {
+    /// The level does not choose which member to read.
+    #[error("{} has no copies of which one could be read less: only raid1 and raid10 have", level.name())]
+    NoCopies {
+        /// The level.
+        level: Level,
+    },
+    /// The array is read-only.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// The array is starting or has stopped.
+    #[error("the array is being started or stopped; try again when it is open")]
+    NotOpen,
+    /// A member has failed or was removed.
+    #[error("has failed or was removed")]
+    NoMember {
+        /// Its index.
+        member: usize,
+    },
+    /// The array is frozen.
+    #[error("the array is frozen")]
+    Frozen(#[source] IoError),
+}
+
+impl From<NotNow> for WriteMostlyError {
+    fn from(reason: NotNow) -> WriteMostlyError {
+        match reason {
+            NotNow::ReadOnly => WriteMostlyError::ReadOnly,
+            NotNow::NotOpen => WriteMostlyError::NotOpen,
+            NotNow::Frozen(error) => WriteMostlyError::Frozen(error),
+        }
+    }
 }
 
 /// A device that was a member.
@@ -263,6 +300,26 @@ impl<W: World> Membership<W> {
             | MemberState::Spare
             | MemberState::Removed => Ok(()),
         }
+    }
+
+    /// Makes members write-mostly, or no longer: all of them or none.
+    pub(crate) async fn set_write_mostly(&self, members: &[usize], is_set: bool) -> Result<(), WriteMostlyError> {
+        let steward = &self.steward;
+        let level = steward.shared.layout.level();
+        if !matches!(level, Level::Raid1 | Level::Raid10) {
+            return Err(WriteMostlyError::NoCopies { level });
+        }
+        {
+            let _one = steward.transition.acquire(1).await;
+            steward.check_open()?;
+            let is_gone = |member: &&usize| !steward.master().members()[**member].is_trusted();
+            if let Some(member) = members.iter().find(is_gone) {
+                return Err(WriteMostlyError::NoMember { member: *member });
+            }
+            steward.publish(Change::SetWriteMostly(members, is_set)).await;
+        }
+        let version = steward.master().version();
+        self.recorder.record_up_to(version).await.map_err(WriteMostlyError::Frozen)
     }
 
     /// Takes a member out of the array: a spare, or one that has failed. Returns when no request and no superblock knows

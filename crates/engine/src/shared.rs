@@ -95,6 +95,7 @@ impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
         let Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below } = parts;
         assert!(layout.can_serve(&view.readable()), "an array starts with every sector");
+        balance.set_write_mostly(view.slots.write_mostly());
         for of_slot in view.slots.members() {
             assert!(of_slot.index < members.len(), "a slot has a member of the plan");
         }
@@ -184,6 +185,7 @@ impl<W: World> Shared<W> {
             self.torn.clear();
         }
         let failed = self.with_view(|before| left_out(before, &view));
+        self.balance.set_write_mostly(view.slots.write_mostly());
         self.view.replace(Rc::new(view));
         sabotage::to_cut_off(failed).into_iter().for_each(|member| self.members.get(member).mark_dead());
         self.view_changed.notify_all();

@@ -72,6 +72,8 @@ pub(crate) struct SlotMap {
     members: Vec<Option<SlotMember>>,
     /// Second members of slots, to which the first ones are being copied: every write of the slot goes to both.
     replacements: Vec<(Slot, SlotMember)>,
+    /// Members that are read only where no other has the sectors.
+    write_mostly: SlotSet,
     readable: SlotSet,
     writable: SlotSet,
 }
@@ -85,7 +87,15 @@ impl SlotMap {
         self.writable
     }
 
-    pub(crate) fn new(members: Vec<Option<SlotMember>>, replacements: Vec<(Slot, SlotMember)>) -> SlotMap {
+    pub(crate) fn write_mostly(&self) -> SlotSet {
+        self.write_mostly
+    }
+
+    pub(crate) fn new(
+        members: Vec<Option<SlotMember>>,
+        replacements: Vec<(Slot, SlotMember)>,
+        write_mostly: SlotSet,
+    ) -> SlotMap {
         let having = |is_wanted: fn(Access) -> bool| -> SlotSet {
             let slots = (0..).map(Slot).zip(&members);
             let wanted = slots.filter(|(_, member)| member.is_some_and(|member| is_wanted(member.access)));
@@ -99,7 +109,7 @@ impl SlotMap {
             assert!(readable.contains(*slot), "a member that is copied is in sync");
             assert_eq!(replacement.access, Access::WriteOnly);
         }
-        SlotMap { members, replacements, readable, writable }
+        SlotMap { members, replacements, write_mostly, readable, writable }
     }
 
     /// The members of all slots that have one.
@@ -217,7 +227,11 @@ mod tests {
 
     fn slots(access: &[Access]) -> SlotMap {
         let member = |(index, access): (usize, &Access)| SlotMember { index, data_offset: Sector(8), access: *access };
-        SlotMap::new(access.iter().enumerate().map(|of_slot| Some(member(of_slot))).collect(), Vec::new())
+        SlotMap::new(
+            access.iter().enumerate().map(|of_slot| Some(member(of_slot))).collect(),
+            Vec::new(),
+            SlotSet::EMPTY,
+        )
     }
 
     #[test]

@@ -175,6 +175,14 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// In `devflags`: the member is read only where no other has the sectors.
+    pub const WRITE_MOSTLY: u8 = 1;
+
+    /// Whether the member is read only where no other has the sectors.
+    pub fn is_write_mostly(&self) -> bool {
+        self.devflags & Superblock::WRITE_MOSTLY != 0
+    }
+
     /// The `resync_offset` of a clean array.
     pub const CLEAN: u64 = u64::MAX;
 

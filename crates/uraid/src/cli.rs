@@ -25,7 +25,7 @@ use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
 pub(crate) use create::{BitmapPlace, CreateArgs, ZeroArgs, chunk_size, layout_number};
 pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
-pub(crate) use membership::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
+pub(crate) use membership::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs, WriteMostlyArgs};
 pub(crate) use passes::{CheckArgs, PassArgs, SpeedArgs};
 pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
@@ -124,6 +124,9 @@ pub(crate) enum Command {
     /// Copy members of a running array to spares, which then take their slots
     #[command(long_about = membership::REPLACE, after_long_help = membership::REPLACE_AFTER)]
     Replace(ReplaceArgs),
+    /// Read members of a running array only where no other has the sectors
+    #[command(long_about = membership::WRITE_MOSTLY, after_long_help = membership::WRITE_MOSTLY_AFTER)]
+    WriteMostly(WriteMostlyArgs),
     /// Give a running array a write-intent bitmap, or take it away
     #[command(long_about = bitmap::BITMAP, after_long_help = bitmap::BITMAP_AFTER)]
     Bitmap(BitmapArgs),

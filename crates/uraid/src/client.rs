@@ -210,12 +210,17 @@ impl Client {
 
     /// Copies members to spares, which then take their slots.
     pub(crate) fn replace(&mut self, members: &[String], with: &[String]) -> Result<Value, ClientError> {
-        let form = |member: &String| match member.parse::<u16>() {
-            Ok(_) => member.clone(),
-            Err(_) => member_name::as_written(member),
-        };
-        let (members, with) = (members.iter().map(form).collect(), with.iter().map(form).collect());
+        let (members, with) = (
+            members.iter().map(|member| path_or_slot(member)).collect(),
+            with.iter().map(|spare| path_or_slot(spare)).collect(),
+        );
         self.call(&Method::Replace { members, with }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Makes members write-mostly, or no longer.
+    pub(crate) fn write_mostly(&mut self, members: &[String], is_set: bool) -> Result<Value, ClientError> {
+        let members = members.iter().map(|member| path_or_slot(member)).collect();
+        self.call(&Method::WriteMostly { members, is_set }, Some(FAIL_TIME_MAX))
     }
 
     /// Gives the array a bitmap, or takes it away; returns the server's answer.
@@ -458,6 +463,14 @@ pub(crate) fn member_path(member: &str) -> String {
 fn resolved_path(member: &str, time_max: Option<Duration>, advice: &str) -> Result<String, NoAnswer> {
     let own = member.to_owned();
     asking::ask_advising(member, time_max, advice, move || member_name::absolute(&own))
+}
+
+/// A member as a server finds it.
+fn path_or_slot(member: &str) -> String {
+    match member.parse::<u16>() {
+        Ok(_) => member.to_owned(),
+        Err(_) => member_name::as_written(member),
+    }
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub(crate) trait Controlled {
     async fn remove(&self, members: &[String]) -> Result<Value, RpcError>;
     /// Copies members to spares, which then take their slots; returns when the superblocks say that this has begun.
     async fn replace(&self, members: &[String], with: &[String]) -> Result<Value, RpcError>;
+    /// Makes members write-mostly, or no longer; returns when the superblocks say so.
+    async fn write_mostly(&self, members: &[String], is_set: bool) -> Result<Value, RpcError>;
     /// Gives the array a write-intent bitmap, or takes it away; returns when the superblocks say so.
     async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError>;
     /// Begins or ends a check or repair, and tells every pass how it is to go on. Returns at once.
@@ -189,6 +191,7 @@ impl Callers {
             Method::ReAdd { members } => array.re_add(members).await,
             Method::Remove { members } => array.remove(members).await,
             Method::Replace { members, with } => array.replace(members, with).await,
+            Method::WriteMostly { members, is_set } => array.write_mostly(members, *is_set).await,
             Method::Bitmap(call) => array.bitmap(*call).await,
             Method::Passes(call) => array.passes(*call).await,
             Method::Stop { all, force } => {

@@ -91,6 +91,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Add(args) => detail::add(args)?,
         Command::ReAdd(args) => detail::re_add(args)?,
         Command::Replace(args) => detail::replace(args)?,
+        Command::WriteMostly(args) => detail::write_mostly(args)?,
         Command::Remove(args) => detail::remove(args)?,
         Command::Bitmap(args) => bitmap::run(args)?,
         Command::Check(args) => return Ok(check::check(args, PassCall::Check)?),

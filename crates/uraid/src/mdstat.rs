@@ -106,7 +106,8 @@ fn members(members: &[Member]) -> String {
             report::REPLACEMENT => "(R)",
             _ => "",
         };
-        out = format!("{out} {}[{number}]{mark}", word(&name));
+        let flags = if member.flags.iter().any(|flag| flag == report::WRITE_MOSTLY) { "(W)" } else { "" };
+        out = format!("{out} {}[{number}]{flags}{mark}", word(&name));
     }
     out
 }

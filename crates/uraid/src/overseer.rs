@@ -114,7 +114,8 @@ impl Overseer {
     }
 
     /// `None`: it was removed.
-    fn member_entry(&self, index: usize, state: &MemberState, io: MemberIo) -> Option<Member> {
+    fn member_entry(&self, index: usize, status: &Status, io: MemberIo) -> Option<Member> {
+        let flags = if status.write_mostly[index] { vec![report::WRITE_MOSTLY.to_owned()] } else { Vec::new() };
         let seat = self.assembled().roster.seat(index);
         let (number, data_offset) = (Some(seat.number), Some(seat.data_offset.0));
         let MemberPath { path, written } = self.member_paths(index).clone();
@@ -122,9 +123,9 @@ impl Overseer {
         let path_state = paths::word(self.paths.state(index));
         let entry = move |slot: Option<Slot>, state: &str, reason| {
             let (slot, state) = (slot.map(|slot| slot.0), state.to_owned());
-            Member { number, slot, state, path, written, reason, data_offset, path_state, io: Some(io) }
+            Member { number, slot, state, path, written, reason, data_offset, flags, path_state, io: Some(io) }
         };
-        Some(match *state {
+        Some(match status.members[index] {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
             MemberState::Recovering { slot, .. } => entry(Some(slot), "spare rebuilding", None),
             MemberState::Replacing { slot, .. } => entry(Some(slot), report::REPLACEMENT, None),
@@ -304,12 +305,8 @@ impl Controlled for Overseer {
             let sum = of_shards.fold(MemberCounts::default(), |sum, shard| sum.and(&shard));
             self.member_io(&sum, status.errors[index].is_needed)
         };
-        let mut members: Vec<Member> = status
-            .members
-            .iter()
-            .enumerate()
-            .filter_map(|(index, state)| self.member_entry(index, state, io(index)))
-            .collect();
+        let mut members: Vec<Member> =
+            (0..status.members.len()).filter_map(|index| self.member_entry(index, &status, io(index))).collect();
         let filled: SlotSet = status.members.iter().filter_map(MemberState::slot).collect();
         members.extend((0..status.slots).filter(|slot| !filled.contains(Slot(*slot))).map(Member::removed));
         members.sort_by_key(Member::order);
@@ -394,6 +391,10 @@ impl Controlled for Overseer {
         self.replace_members(members, with).await
     }
 
+    async fn write_mostly(&self, members: &[String], is_set: bool) -> Result<Value, RpcError> {
+        self.make_write_mostly(members, is_set).await
+    }
+
     async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError> {
         self.change_bitmap(call).await
     }
@@ -432,6 +433,7 @@ impl Controlled for Overseer {
             | Method::ReAdd { .. }
             | Method::Remove { .. }
             | Method::Replace { .. }
+            | Method::WriteMostly { .. }
             | Method::Bitmap(_)
             | Method::Passes(_) => (),
         }

@@ -159,6 +159,9 @@ pub(crate) struct Member {
     /// Where its data begins, in sectors from its start; none for an empty slot.
     #[serde(default)]
     pub data_offset: Option<u64>,
+    /// mdadm's words for its flags: `writemostly`.
+    #[serde(default)]
+    pub flags: Vec<String>,
     /// For a running array, the state of the member's path: `deleted`, `replaced`, `missing`; `None` if it still leads
     /// to the file.
     #[serde(default)]
@@ -179,6 +182,7 @@ impl Member {
             written: None,
             reason: None,
             data_offset: None,
+            flags: Vec::new(),
             path_state: None,
             io: None,
         }
@@ -210,6 +214,9 @@ impl Member {
         (self.slot.map_or(behind, u32::from), self.number.unwrap_or(u32::MAX))
     }
 }
+
+/// mdadm's word for a member that is read only where no other has the sectors, in [`Member::flags`].
+pub(crate) const WRITE_MOSTLY: &str = "writemostly";
 
 /// mdadm's words for a member that replaces another one, in [`Member::state`].
 pub(crate) const REPLACEMENT: &str = "spare rebuilding replacement";
@@ -456,7 +463,8 @@ impl Report {
             let path = member.path.as_deref().unwrap_or("");
             let reason = member.reason.as_deref().map_or(String::new(), |reason| format!(" ({reason})"));
             let gone = member.path_note();
-            let line = format!("    {number:>4}       {slot:>5}      {:<16} {path}{reason}{gone}", member.state);
+            let state = [std::slice::from_ref(&member.state), &member.flags].concat().join(" ");
+            let line = format!("    {number:>4}       {slot:>5}      {state:<16} {path}{reason}{gone}");
             out.push_str(line.trim_end());
             out.push('\n');
         }

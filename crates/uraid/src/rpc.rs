@@ -55,6 +55,12 @@ pub(crate) enum Method {
         /// The path of the spare for each, in the same order; any for those behind the last.
         with: Vec<String>,
     },
+    /// Makes members write-mostly, or no longer.
+    WriteMostly {
+        /// The path or slot of each.
+        members: Vec<String>,
+        is_set: bool,
+    },
     /// Stops the array: drain, flush, mark clean, release the members.
     Stop {
         /// Also stop the other arrays of the same process.
@@ -154,11 +160,14 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         (Some("add"), Some(members)) => Method::Add { members, force: is_set("force") },
         (Some("re-add"), Some(members)) => Method::ReAdd { members },
         (Some("remove"), Some(members)) => Method::Remove { members },
+        (Some("write-mostly"), Some(members)) => {
+            Method::WriteMostly { members, is_set: param("set").and_then(Value::as_bool).unwrap_or(true) }
+        }
         (Some("replace"), Some(members)) => match with(&param) {
             Some(with) => Method::Replace { members, with },
             None => return fail(RpcError::INVALID_PARAMS, "\"with\" is a list of paths"),
         },
-        (Some(name @ ("fail" | "add" | "re-add" | "remove" | "replace")), None) => {
+        (Some(name @ ("fail" | "add" | "re-add" | "remove" | "replace" | "write-mostly")), None) => {
             let text = format!("{name} takes {{\"members\": [path or slot, ...]}}, or {{\"member\": path or slot}}");
             return fail(RpcError::INVALID_PARAMS, &text);
         }
@@ -175,7 +184,7 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
             Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
             None => {
                 let text = format!(
-                    "no such method, expected status, fail, add, re-add, remove, replace, bitmap, stop, {}",
+                    "no such method, expected status, fail, add, re-add, remove, replace, write-mostly, bitmap, stop, {}",
                     PassCall::NAMES
                 );
                 return fail(RpcError::METHOD_NOT_FOUND, &text);
@@ -214,6 +223,7 @@ pub(crate) fn call_line(method: &Method) -> String {
         Method::ReAdd { members } => ("re-add", json!({ "members": members })),
         Method::Remove { members } => ("remove", json!({ "members": members })),
         Method::Replace { members, with } => ("replace", json!({ "members": members, "with": with })),
+        Method::WriteMostly { members, is_set } => ("write-mostly", json!({ "members": members, "set": is_set })),
         Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
         Method::Bitmap(call) => ("bitmap", call.params()),
         Method::Passes(call) => call.line(),

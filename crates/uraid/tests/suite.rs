@@ -34,3 +34,4 @@ mod several;
 mod spares;
 mod suggestions;
 mod waiting;
+mod write_mostly;

@@ -54,6 +54,19 @@ impl Master {
         numbers.any(|number| former.roles.get(number) == Some(&Role::Faulty))
     }
 
+    /// Whether a member is read only where no other has the sectors.
+    pub(crate) fn is_write_mostly(&self, member: usize) -> bool {
+        self.superblocks[member].is_write_mostly()
+    }
+
+    pub(super) fn set_write_mostly(&mut self, members: &[usize], is_set: bool) {
+        for member in members {
+            let flags = &mut self.superblocks[*member].devflags;
+            *flags = if is_set { *flags | Superblock::WRITE_MOSTLY } else { *flags & !Superblock::WRITE_MOSTLY };
+        }
+        self.version += 1;
+    }
+
     pub(super) fn fail_spare(&mut self, member: usize, error: IoError, at: Tick) {
         assert_eq!(self.members[member], MemberState::Spare, "a member in a slot is judged with the others");
         self.joining = self.joining.filter(|joining| *joining != member);

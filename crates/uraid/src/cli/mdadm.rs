@@ -28,7 +28,9 @@ const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal and no PPL yet: create --bitmap=internal keeps the resync after a crash short";
 const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
-const NO_FLAGS: &str = "treats all members alike yet: none is write-mostly or failfast";
+const NO_FLAGS: &str = "sets no failfast yet";
+const NO_WRITE_MOSTLY: &str =
+    "makes members of a running array write-mostly: `uraid write-mostly ARRAY MEMBER...`; it has no write-behind yet";
 const NO_ACCESS: &str = "does not change a running array between read-only and writable yet. Stop it, then `uraid serve --read-only`, or `uraid serve`";
 
 /// mdadm's modes and options that uraid lacks, and why. The reason continues a sentence that begins with "uraid".
@@ -96,7 +98,8 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--action"], NO_ACTION),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
     (&["-k", "--consistency-policy", "--write-journal", "--add-journal", "add-journal"], NO_POLICY),
-    (&["--write-mostly", "write-mostly", "--write-behind", "--failfast", "failfast"], NO_FLAGS),
+    (&["--write-mostly", "--write-behind"], NO_WRITE_MOSTLY),
+    (&["--failfast", "failfast"], NO_FLAGS),
     (&["--readonly", "readonly", "-w", "--readwrite", "readwrite"], NO_ACCESS),
     (
         &["-U", "--update", "--update-subarray", "--kill-subarray"],

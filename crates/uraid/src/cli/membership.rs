@@ -65,6 +65,16 @@ EXAMPLES
   uraid replace home disk1 disk2 --with disk4 disk5
   uraid wait home && uraid remove home disk1";
 
+pub(super) const WRITE_MOSTLY: &str = "\
+Make members of a running raid1 or raid10 write-mostly: they get every write, and are read only where no
+other member has the sectors. For a copy that is slow or far away. The superblocks say so, and md does
+the same.";
+
+pub(super) const WRITE_MOSTLY_AFTER: &str = "\
+EXAMPLES
+  uraid write-mostly home disk1
+  uraid write-mostly home disk1 --clear";
+
 /// Options of `uraid add`.
 #[derive(Args, Debug)]
 #[command(override_usage = "uraid add [OPTIONS] ARRAY DEVICE...\n       uraid add [OPTIONS] --control SOCK DEVICE...")]
@@ -108,6 +118,20 @@ pub(crate) struct ReplaceArgs {
     pub with: Vec<String>,
 }
 
+/// Options of `uraid write-mostly`.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "uraid write-mostly [OPTIONS] ARRAY MEMBER...\n       uraid write-mostly [OPTIONS] --control SOCK MEMBER..."
+)]
+#[command(mut_arg(ARRAY_AND_MEMBERS, as_members))]
+pub(crate) struct WriteMostlyArgs {
+    #[command(flatten)]
+    pub named: MembersArgs,
+    /// Read them like the others again
+    #[arg(long)]
+    pub clear: bool,
+}
+
 /// The id of the argument below.
 const ARRAY_AND_MEMBERS: &str = "array_and_members";
 
@@ -140,7 +164,7 @@ impl MembersArgs {
             ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
             (members, Some(_)) => (None, members),
             _ => {
-                let member = if matches!(command, "remove" | "replace") { "MEMBER" } else { "DEVICE" };
+                let member = if matches!(command, "remove" | "replace" | "write-mostly") { "MEMBER" } else { "DEVICE" };
                 let text = format!("{command} takes ARRAY {member}..., or --control SOCK {member}...");
                 usage_error_of(command, &text)
             }

@@ -1,7 +1,7 @@
-//! `uraid add`, `re-add`, `remove` and `replace`: asks a running array.
+//! `uraid add`, `re-add`, `remove`, `replace` and `write-mostly`: asks a running array.
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
 
-use crate::cli::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
+use crate::cli::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs, WriteMostlyArgs};
 use crate::client::{self, Client, ClientError};
 use crate::print;
 use serde_json::Value;
@@ -35,6 +35,12 @@ fn change(
     let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
     print(&format!("{changed}: {done} {array}, {slots}\n"));
     Ok(())
+}
+
+/// Makes members write-mostly, or no longer.
+pub(crate) fn write_mostly(args: &WriteMostlyArgs) -> Result<(), ClientError> {
+    let done = if args.clear { "read like the others in" } else { "write-mostly in" };
+    change("write-mostly", &args.named, done, |client, members| client.write_mostly(members, !args.clear))
 }
 
 /// Begins to copy members to spares.

@@ -1,4 +1,4 @@
-//! `add`, `re-add` and `remove` of a running array.
+//! `add`, `re-add`, `remove` and `write-mostly` of a running array.
 //! Owns: which devices may join, their first bytes, the order over all shards, the words of refusals. Not here: what the
 //! array does with a member that joins or leaves (`engine::membership`), superblocks (`uraid_format`).
 //! Invariant: every device of a command is claimed and checked before any is changed. What is written to one is durable
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use uraid_arrays::Members;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 use uraid_engine::verdict::Operation;
-use uraid_engine::{FormerMember, MemberState, ReAddError, Vacancy};
+use uraid_engine::{FormerMember, MemberState, ReAddError, Vacancy, WriteMostlyError};
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::signature::Signature;
 use uraid_format::{Joining, Superblock, added_superblock, returned_superblock, uuid, writes_before};
@@ -195,6 +195,32 @@ impl Overseer {
         }
         self.say_changes();
         Ok(self.answer(&removed))
+    }
+
+    /// Makes members write-mostly, or no longer.
+    pub(super) async fn make_write_mostly(&self, members: &[String], is_set: bool) -> Result<Value, RpcError> {
+        let indexes = members.iter().map(|member| self.index_of(member)).collect::<Result<Vec<usize>, RpcError>>()?;
+        let outcome = self.array.set_write_mostly(&indexes, is_set).await;
+        outcome.map_err(|error| match error {
+            WriteMostlyError::NoMember { member } => refused(self.member_name(member), error),
+            WriteMostlyError::NoCopies { .. }
+            | WriteMostlyError::ReadOnly
+            | WriteMostlyError::NotOpen
+            | WriteMostlyError::Frozen(_) => refused(self.name(), with_causes(&error)),
+        })?;
+        Ok(self.answer(members))
+    }
+
+    /// The member that a caller names by its path, or by its slot.
+    fn index_of(&self, member: &str) -> Result<usize, RpcError> {
+        let unknown = || RpcError::new(RpcError::NO_MEMBER, format!("{member}: no such member or slot"));
+        match member.parse::<u16>() {
+            Ok(number) => {
+                let has_it = |state: &MemberState| state.slot().is_some_and(|slot| slot.0 == number);
+                self.array.status().members.iter().position(has_it).ok_or_else(unknown)
+            }
+            Err(_) => self.member_called(self.index, member).ok_or_else(unknown),
+        }
     }
 
     fn answer(&self, members: &[String]) -> Value {

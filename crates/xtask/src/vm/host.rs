@@ -77,6 +77,18 @@ pub(crate) struct Served {
 impl Served {
     /// Serves the members in `folder` and waits until the array takes requests and is consistent.
     pub(crate) fn start(uraid: &Path, folder: &Path, options: &[&str], members: &[PathBuf]) -> Lab<Served> {
+        let mut served = Served::start_at_once(uraid, folder, options, members)?;
+        while served.said().contains(": it is made consistent") && !served.said().contains("resync done: ") {
+            if let Ok(Some(status)) = served.child.try_wait() {
+                return lab_error(format!("uraid serve ended in its resync: {status}: {}", served.said()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(served)
+    }
+
+    /// Serves the members in `folder` and waits until the array takes requests.
+    pub(crate) fn start_at_once(uraid: &Path, folder: &Path, options: &[&str], members: &[PathBuf]) -> Lab<Served> {
         let (socket, control) = (folder.join("nbd"), folder.join("ctl"));
         for old in [&socket, &control] {
             let _ = std::fs::remove_file(old);
@@ -104,12 +116,6 @@ impl Served {
         if served.uri.is_empty() {
             let status = at(uraid, served.child.wait())?;
             return lab_error(format!("uraid serve got not ready: {status}: {}", served.said()));
-        }
-        while served.said().contains(": it is made consistent") && !served.said().contains("resync done: ") {
-            if let Ok(Some(status)) = served.child.try_wait() {
-                return lab_error(format!("uraid serve ended in its resync: {status}: {}", served.said()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
         }
         Ok(served)
     }

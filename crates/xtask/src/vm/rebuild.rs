@@ -4,7 +4,8 @@
 //! Invariant: a check that did not run has failed.
 //!
 //! The kernel makes an array and fills it, and begins to rebuild a member: the last one of a new raid4 or raid5, a
-//! spare after a failure, a disk that was added, or a replacement. It is stopped, or loses its power, half way.
+//! spare after a failure, a disk that was added, or a replacement; or it begins the first resync. It is stopped, or loses
+//! its power, half way.
 //! `uraid serve --read-only` reads the same bytes and changes nothing. Then uraid, see [`Ours`]:
 //!
 //! - recovers the member to the end while a client writes: the kernel must find all members active;
@@ -17,7 +18,7 @@
 use super::host;
 use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
-use super::recovery::{self, Left};
+use super::recovery::{self, Left, Work};
 use super::{Lab, checked, tally_of, twice};
 use crate::stage::Tally;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ enum How {
     Fail,
     /// uraid copies a member that works to the spare.
     Copy,
+    /// The first resync of a new array.
+    Resync,
 }
 
 /// How the kernel is interrupted.
@@ -85,6 +88,7 @@ impl Case {
             How::Replace => "replace",
             How::Fail => "fail",
             How::Copy => "copy",
+            How::Resync => "resync",
         };
         let end = match end {
             End::Stop => "stop",
@@ -100,11 +104,11 @@ impl Case {
 
     fn images(&self, folder: &Path) -> Vec<PathBuf> {
         let (_, _, slots) = self.shape;
-        let count = if self.way.0 == How::Create { slots } else { slots + 1 };
+        let count = if matches!(self.way.0, How::Create | How::Resync) { slots } else { slots + 1 };
         (0..count).map(|at| folder.join(format!("{}-{at}", self.name))).collect()
     }
 
-    /// The member that is recovered.
+    /// The member that is recovered; of a resync, one that is written.
     fn new_member(&self, folder: &Path) -> PathBuf {
         self.images(folder).pop().expect("an array has members")
     }
@@ -140,7 +144,10 @@ impl Case {
             }
             (How::Copy, _, Ours::Stopped) => recovery::copy_a_part(uraid, folder, &given, &new, read),
             (_, _, Ours::Recovered) => recovery::recover(uraid, folder, &given, read, None),
-            (_, _, Ours::Stopped) => recovery::recover_a_part(uraid, folder, &given, &new, read),
+            (how, _, Ours::Stopped) => {
+                let work = if how == How::Resync { Work::Resync } else { Work::Recovery };
+                recovery::recover_a_part(uraid, folder, &given, &new, (work, read))
+            }
         }
     }
 }
@@ -163,7 +170,7 @@ pub(crate) fn run_full() -> Tally {
         [("1", "", 2), ("10", "n2", 4), ("10", "f2", 4), ("10", "o2", 4), ("4", "", 4), ("5", "", 4), ("6", "", 5)];
     let mut sum = Tally::default();
     for (release, end) in [(Release::Trixie, End::Stop), (Release::Bookworm, End::PowerCut)] {
-        for (turn, how) in [How::Spare, How::Replace, How::Copy].into_iter().enumerate() {
+        for (turn, how) in [How::Spare, How::Replace, How::Copy, How::Resync].into_iter().enumerate() {
             let stopped = SHAPES.map(|shape| (shape, (how, end, Ours::Stopped)));
             sum.add(tally_of(run_on(release, &numbered(&stopped, turn))));
         }
@@ -187,6 +194,7 @@ fn ways(level: &str) -> Vec<Way> {
         ways.push((How::Spare, end, Ours::Recovered));
         ways.push((How::Add, end, Ours::Recovered));
         ways.push((How::Replace, end, Ours::Recovered));
+        ways.push((How::Resync, end, Ours::Recovered));
     }
     ways
 }

@@ -19,7 +19,8 @@ const WRITE_BYTES: u64 = 512 * 999;
 const SPOILED_AT: u64 = 24576;
 const SPOILED: [u8; 4096] = [0xa5; 4096];
 
-/// A recovery that stops at least this far from its start and from its end was stopped in the middle.
+/// A recovery that stops at least this far from its start, and four times as far from its end, was stopped in the middle:
+/// the kernel must still be at it when it is asked.
 const MARGIN_SECTORS: u64 = 8192;
 
 /// Delays are halved and doubled until uraid is stopped in the middle.
@@ -71,9 +72,23 @@ pub(super) fn recover(
     Ok(Left { read, wanted: pieces(folder)?, stopped_at: 0 })
 }
 
-/// Recovers a part of `new` while a client writes. What the kernel has recovered must not be recovered again: a part of
+/// What a part of is done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Recovery,
+    /// It begins with the start, and is slowed down as soon as the array is served.
+    Resync,
+}
+
+/// Recovers a part of `new`, or resyncs a part of the array, while a client writes. What the kernel has recovered must not be recovered again: a part of
 /// it is spoiled, must still be so at the end, and is then put right.
-pub(super) fn recover_a_part(uraid: &Path, folder: &Path, members: &[PathBuf], new: &Path, read: String) -> Lab<Left> {
+pub(super) fn recover_a_part(
+    uraid: &Path,
+    folder: &Path,
+    members: &[PathBuf],
+    new: &Path,
+    (work, read): (Work, String),
+) -> Lab<Left> {
     let begun = Recorded::of(uraid, new)?;
     let Some(from) = begun.recovered.filter(|from| *from > SPOILED_AT + 8) else {
         return lab_error(format!("the kernel recorded {:?} sectors as recovered", begun.recovered));
@@ -89,15 +104,21 @@ pub(super) fn recover_a_part(uraid: &Path, folder: &Path, members: &[PathBuf], n
         let mut right = [0; SPOILED.len()];
         at(new, file.read_exact_at(&mut right, place))?;
         at(new, file.write_all_at(&SPOILED, place))?;
-        let served = Served::start(uraid, folder, &[], members)?;
+        let served = Served::start_at_once(uraid, folder, &[], members)?;
+        if work == Work::Resync {
+            std::thread::sleep(delay);
+            served.speed(uraid, 1)?;
+        }
         write(&served, folder)?;
-        std::thread::sleep(delay);
+        if work == Work::Recovery {
+            std::thread::sleep(delay);
+        }
         served.stop()?;
         let now = Recorded::of(uraid, new)?;
         seen.push((delay, now.recovered));
         match now.recovered {
             Some(at) if at < from + MARGIN_SECTORS => delay = delay * 2 + Duration::from_millis(1),
-            Some(stopped_at) if stopped_at + MARGIN_SECTORS < begun.size => {
+            Some(stopped_at) if stopped_at + 4 * MARGIN_SECTORS < begun.size => {
                 let mut found = [0; SPOILED.len()];
                 at(new, file.read_exact_at(&mut found, place))?;
                 if found != SPOILED {
@@ -122,14 +143,14 @@ pub(super) fn copy_a_part(uraid: &Path, folder: &Path, members: &[PathBuf], new:
     served.stop()?;
     let now = Recorded::of(uraid, new)?;
     match now.recovered {
-        Some(stopped_at) if stopped_at >= MARGIN_SECTORS && stopped_at + MARGIN_SECTORS < now.size => {
+        Some(stopped_at) if stopped_at >= MARGIN_SECTORS && stopped_at + 4 * MARGIN_SECTORS < now.size => {
             Ok(Left { read, wanted: pieces(folder)?, stopped_at })
         }
         other => lab_error(format!("uraid was not stopped in the middle: it came to {other:?} of {}", now.size)),
     }
 }
 
-/// What the superblock of a member says, in sectors.
+/// What the superblock of a member says, in sectors. `recovered`: how far it was recovered, or the array resynced.
 struct Recorded {
     data_offset: u64,
     size: u64,
@@ -138,17 +159,15 @@ struct Recorded {
 
 impl Recorded {
     fn of(uraid: &Path, member: &Path) -> Lab<Recorded> {
-        let text = output_of(Command::new(uraid).arg("examine").arg(member))?;
-        let number = |title: &str| {
-            let line = text.lines().find_map(|line| line.trim().strip_prefix(title));
-            line.and_then(|line| line.trim_start_matches([' ', ':']).split(' ').next()?.parse::<u64>().ok())
+        let text = output_of(Command::new(uraid).args(["examine", "--json"]).arg(member))?;
+        let Ok(told) = serde_json::from_str::<serde_json::Value>(&text) else {
+            return lab_error(format!("uraid examine --json prints no JSON: {text}"));
         };
-        let Some(size) = number("Avail Dev Size") else {
+        let number = |name: &str| told[0][name].as_u64();
+        let (Some(size), Some(data_offset)) = (number("avail_dev_size"), number("data_offset")) else {
             return lab_error(format!("uraid examine tells no size: {text}"));
         };
-        // Metadata 1.0 has no line for its offset, which is 0.
-        let data_offset = number("Data Offset").unwrap_or(0);
-        Ok(Recorded { data_offset, size, recovered: number("Recovery Offset") })
+        Ok(Recorded { data_offset, size, recovered: number("recovery_offset").or_else(|| number("resync_offset")) })
     }
 }
 
