@@ -168,7 +168,7 @@ $spec
 END
     # Sectors of each member that are rebuilt before the cut.
     pause=1024
-    [ $ours = stopped ] && pause=32768
+    { [ $ours = stopped ] || [ $how = resync ]; } && pause=32768
     md=/dev/md$number
     sys=/sys/block/md$number/md
     # An array that is to be cut off keeps its device.

@@ -303,6 +303,10 @@ impl<W: World> Array<W> {
                 Ok(Answer::Done)
             }
             Call::TakeFindings => Ok(Answer::Findings(self.pass.take_findings())),
+            Call::CutOff(member) => {
+                self.shared.members.cut_off(member);
+                Ok(Answer::Done)
+            }
             Call::Steer(steering) => {
                 self.pass.steer(steering);
                 Ok(Answer::Done)
@@ -324,9 +328,12 @@ impl<W: World> Array<W> {
 
     async fn answer(&self, call: Call) -> Answer {
         match call {
-            Call::Switch(_) | Call::BitsToRecover(_) | Call::PassReport | Call::TakeFindings | Call::Steer(_) => {
-                unreachable!("these are answered at once")
-            }
+            Call::Switch(_)
+            | Call::BitsToRecover(_)
+            | Call::PassReport
+            | Call::TakeFindings
+            | Call::CutOff(_)
+            | Call::Steer(_) => unreachable!("these are answered at once"),
             Call::Drain(epoch) => {
                 self.shared.epochs.drain(epoch).await;
                 Answer::Done

@@ -273,8 +273,9 @@ impl<W: World> Commands<W> {
         }
         assert!(self.steward.master().frozen().is_some(), "the view says so");
         self.check_fail_frozen(slots)?;
+        let failures = self.by_command(slots);
         let outcome = match self.close_and_drain().await {
-            Ok(()) => self.fail_drained(slots).await,
+            Ok(()) => self.fail_drained(slots, &failures).await,
             Err(error) => Err(error),
         };
         if outcome.is_err() {
@@ -328,18 +329,23 @@ impl<W: World> Commands<W> {
         }
     }
 
-    async fn fail_drained(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
+    /// `failures`: the members that were in the slots when the command came.
+    async fn fail_drained(self: &Rc<Self>, slots: SlotSet, failures: &[Failure]) -> Result<(), FailError> {
         // Requests that ended meanwhile may have failed members or lost a flush. The flush of a revoked clean-up may do
         // the same at any time.
         self.check_fail_frozen(slots)?;
         self.make_whole(slots).await.map_err(FailError::StaysFrozen)?;
         self.judge.collection_over().await;
         self.check_fail_frozen(slots)?;
+        if self.by_command(slots) != failures {
+            // A member failed meanwhile, and the one that was to replace it has its slot.
+            return Err(FailError::NotOpen);
+        }
         mark::hit(Mark::FailedFrozen);
         let steward = &self.steward;
         assert_eq!(steward.master().gate(), Gate::Closed, "no request is inside");
         let frozen = steward.master().frozen().expect("it froze before");
-        self.steward.publish(Change::Unfreeze(&self.by_command(slots), self.steward.shared.world.now())).await;
+        self.steward.publish(Change::Unfreeze(failures, self.steward.shared.world.now())).await;
         let version = steward.master().version();
         if let Err(error) = self.recorder.record_up_to(version).await {
             steward.apply(Change::Refreeze(frozen));
@@ -398,7 +404,12 @@ impl<W: World> Commands<W> {
 
     /// Fails the member that replaces that of a slot. The array loses nothing with it.
     pub(crate) async fn fail_replacement(&self, slot: Slot) -> Result<(), FailError> {
-        self.steward.check_open()?;
+        match self.steward.shared.view().gate {
+            Gate::Closed if self.is_closed_to_stop() => {}
+            // Also while a stop has begun, which may wait for this member.
+            Gate::Open => {}
+            Gate::ReadOnly | Gate::Closed | Gate::Stopped | Gate::Frozen(_) => self.steward.check_open()?,
+        }
         let Some(_running) = self.under_way.begin() else { return Err(FailError::NotOpen) };
         let replacement = self.steward.shared.with_view(|view| view.replacement(slot));
         let member = replacement.ok_or(FailError::NoMember { slot })?.index;

@@ -144,7 +144,7 @@ impl<W: World> DirtyMark<W> {
         let is_needed = {
             let master = self.steward.master();
             let is_suspect = master.resync_from().is_some() && !master.needs_resync();
-            let has_pass = !is_suspect && (master.resync_from().is_some() || !master.recovering().is_empty());
+            let has_pass = !is_suspect && (master.resync_from().is_some() || master.has_incomplete());
             master.can_go_clean() || (master.has_opened() && has_pass && master.frozen().is_none())
         };
         if !is_needed {

@@ -195,7 +195,7 @@ impl<W: World> Lifecycle<W> {
         assert!(steward.master().lagging_images().is_empty(), "all members have the freshest superblock");
         let is_to_be_recorded = {
             let master = steward.master();
-            master.leaves_a_slot_out() || master.needs_resync()
+            master.leaves_a_slot_out() || master.needs_resync() || !master.is_recorded()
         };
         if is_to_be_recorded {
             mark::hit(Mark::StartRecorded);

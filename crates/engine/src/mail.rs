@@ -71,6 +71,8 @@ pub(crate) enum Call {
     TakeFindings,
     /// Steward to shard: pause passes, end them, keep to these limits.
     Steer(Steering),
+    /// Steward to shard: end the requests in flight to this member, which was replaced.
+    CutOff(usize),
     /// Shard to steward: make the dirty mark durable.
     NeedDirty,
     /// Shard to steward: make the bits of these chunks durable.

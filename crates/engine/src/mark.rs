@@ -33,6 +33,8 @@ marks! {
     ReplacingRecovers,
     /// A member has the slot of the one that was copied to it.
     Replaced,
+    /// A member that was replaced did not answer its last requests.
+    ReplacedCutOff,
     /// A copy met sectors that the member could not read, and took them from another copy.
     ReplacedFromOthers,
     /// A copy met sectors that no member could give.

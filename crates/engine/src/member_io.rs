@@ -127,13 +127,20 @@ impl<W: World> Shared<W> {
         self.write_run(&run, pieces, Fua::No).await
     }
 
-    /// Writes one block to the member to which that of a slot is being copied. `Ok(false)`: there is none any more.
-    pub(crate) async fn write_replacement(&self, slot: Slot, at: MemberSector, bytes: Lease) -> Result<bool, Failure> {
+    /// Writes one block to `second`, to which the member of a slot is being copied, if that is still so.
+    pub(crate) async fn write_second(
+        &self,
+        slot: Slot,
+        second: Option<usize>,
+        at: MemberSector,
+        bytes: Lease,
+    ) -> Result<(), Failure> {
         let pieces = buffers::one_piece(bytes).freeze();
-        let length = pieces.length();
-        let of_view = |view: &View| Some(MemberRun::of(slot, &view.replacement(slot)?, at, length));
-        let Some(run) = self.with_view(of_view) else { return Ok(false) };
-        self.write_run(&run, pieces, Fua::No).await.map(|()| true)
+        let now = self.with_view(|view| view.replacement(slot).filter(|now| Some(now.index) == second));
+        match now {
+            Some(now) => self.write_run(&MemberRun::of(slot, &now, at, pieces.length()), pieces, Fua::No).await,
+            None => Ok(()),
+        }
     }
 
     async fn copied(&self, bytes: &[u8]) -> WritePieces {

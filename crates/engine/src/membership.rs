@@ -276,7 +276,8 @@ impl<W: World> Membership<W> {
             (*set_uuid, *created, *version, *level, *layout, *chunk, *raid_disks, *size)
         };
         // What may differ between the members of one array.
-        let own_features = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::BAD_BLOCKS);
+        let recovery = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::REPLACEMENT);
+        let own_features = recovery.with(Features::BAD_BLOCKS);
         let of_array =
             |superblock: &Superblock| superblock.features.without(own_features.with(Features::BITMAP_OFFSET));
         let is_alike = shape(former) == shape(own) && of_array(former) == of_array(own);

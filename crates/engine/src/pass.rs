@@ -176,8 +176,8 @@ impl<W: World> Pass<W> {
             PassKind::Resync | PassKind::Check | PassKind::Repair => true,
             PassKind::Recovery => !self.shared.with_view(|view| order.recovering.and(view.writable()).is_empty()),
             PassKind::Replace => {
-                let has_second = |slot: Slot| self.shared.with_view(|view| view.replacement(slot).is_some());
-                order.recovering.iter().any(has_second)
+                let second = |slot: Slot| self.shared.with_view(|view| Some(view.replacement(slot)?.index));
+                order.recovering.iter().any(|slot| second(slot).is_some() && second(slot) == order.second)
             }
         }
     }

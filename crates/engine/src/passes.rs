@@ -335,7 +335,12 @@ impl<W: World> Passes<W> {
         self.progress.set(Progress { kind, done: from, total, ..Progress::default() });
         self.number.set(self.number.get() + 1);
         let by_bits = kind == PassKind::Recovery && self.steward.master().lack_only_bits(recovering);
-        PassOrder { number: self.number.get(), kind, recovering, from, written_below, by_bits }
+        let second = match kind {
+            PassKind::Replace => self.to_copy().and_then(|slot| self.steward.master().replacing(slot)),
+            PassKind::Resync | PassKind::Recovery | PassKind::Check | PassKind::Repair => None,
+        };
+        let second = second.map(|(member, _)| member);
+        PassOrder { number: self.number.get(), kind, recovering, second, from, written_below, by_bits }
     }
 
     /// The slots whose members a pass of this kind writes now, though they are not read.
@@ -359,7 +364,10 @@ impl<W: World> Passes<W> {
         let master = self.steward.master();
         match order.kind {
             PassKind::Recovery => order.recovering.and(master.recovering()).is_empty(),
-            PassKind::Replace => order.recovering.iter().all(|slot| master.copied_below(slot).is_none()),
+            PassKind::Replace => {
+                let second = |slot: Slot| master.replacing(slot).map(|(member, _)| member);
+                order.recovering.iter().all(|slot| second(slot).is_none() || second(slot) != order.second)
+            }
             PassKind::Resync | PassKind::Check | PassKind::Repair => false,
         }
     }

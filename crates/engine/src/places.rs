@@ -8,6 +8,7 @@ use crate::member_counts::{CountedMember, MemberCounts};
 use crate::world::World;
 use std::cell::RefCell;
 use std::rc::Rc;
+use uraid_block::Device;
 
 /// The most members that an array has from its start to its stop, those that were removed included.
 pub const MEMBERS_MAX: usize = 2048;
@@ -42,6 +43,14 @@ impl<W: World> Places<W> {
         assert!(index < MEMBERS_MAX, "the steward gives out no more");
         list.resize_with(index, || None);
         list.push(Some(Rc::new(CountedMember::new(world.clone(), member, index))));
+    }
+
+    /// Ends the requests in flight to a member, if it has a device.
+    pub(crate) fn cut_off(&self, index: usize) {
+        let device = self.list.borrow().get(index).cloned().flatten();
+        if let Some(device) = device {
+            device.mark_dead();
+        }
     }
 
     /// Lets the device of a member go, if it has one.

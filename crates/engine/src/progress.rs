@@ -44,6 +44,8 @@ pub(crate) struct PassOrder {
     /// The slots whose member does not hold everything yet. On mirrors, a recovery is of one slot. Of a copy to another
     /// member, the one slot that both have.
     pub(crate) recovering: SlotSet,
+    /// Of a copy to another member: the index of that one. The slot may get another before the pass has ended.
+    pub(crate) second: Option<usize>,
     /// How far the pass had come, as the superblocks record it. A recovery begins there; in a resync, each shard knows
     /// more.
     pub(crate) from: Sectors,

@@ -147,7 +147,7 @@ impl<W: World> Reader<W> {
         self.note_failure(&[range], failed.failure()).await?;
         let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
         sabotage::answer_instead!(ZeroesForError, Ok(sabotage::zeroes(into)));
-        let tried = Tried { avoid: SlotSet::EMPTY.with(failed.slot), ..Tried::NONE };
+        let tried = Tried { avoid: self.shared.still_of(&failed.failure()), ..Tried::NONE };
         self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, vec![failed]).await
     }
 
@@ -315,7 +315,7 @@ impl<W: World> Reader<W> {
         let of_part = |part: &Part| ArrayRange::new(range.start + part.offset, part.length);
         let ranges: SmallVec<[ArrayRange; 4]> = parts.iter().map(of_part).collect();
         self.note_failure(&ranges, failed).await?;
-        Ok(Tried { avoid: tried.avoid.with(failed.slot), ..tried })
+        Ok(Tried { avoid: tried.avoid.or(self.shared.still_of(&failed)), ..tried })
     }
 
     /// Counts a failed read of these ranges. An error ends the request: no other member may answer it.

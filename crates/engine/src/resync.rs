@@ -166,12 +166,12 @@ impl<W: World> Resync<W> {
             if from != slot {
                 mark::hit(Mark::ReplacedFromOthers);
             }
-            let failure = self.shared.write_replacement(slot, at, bytes).await.err();
+            let failure = self.shared.write_second(slot, order.second, at, bytes).await.err();
             self.settle_pass(failure.as_slice()).await?;
             return Ok(Some(PassCounts::default()));
         }
         match &self.rows {
-            // The block is computed, and written to both members.
+            // The block is computed, whether or not it can be read by now, and written to both members.
             Some(rows) => self.resync_rows(order, rows, piece).await,
             None => Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() })),
         }
@@ -223,7 +223,9 @@ impl<W: World> Resync<W> {
     ) -> Result<Option<PassCounts>, IoError> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.view().readable();
-        let present = (0..self.shared.layout.slots()).map(Slot).filter(|slot| usable.contains(*slot));
+        let computed = if order.kind == PassKind::Replace { order.recovering } else { SlotSet::EMPTY };
+        let is_read = |slot: &Slot| usable.contains(*slot) && !computed.contains(*slot);
+        let present = (0..self.shared.layout.slots()).map(Slot).filter(is_read);
         let found = {
             let is_recovery = order.kind == PassKind::Recovery;
             let _reads = if is_recovery { Some(self.reading.acquire(1).await) } else { None };

@@ -254,7 +254,10 @@ impl<W: World> RowIo<W> {
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
         let of_parity = sabotage::parity(of_parity);
         let blocks = of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot));
-        let writes = self.shared.with_view(|view| {
+        // A member that has taken the slot since the plan gets the write, and the one before it does not: so the answer
+        // waits for what either view has not recorded.
+        let planned = Recorded::by(view);
+        let (recorded, writes) = self.shared.with_view(|view| {
             let mut writes: SmallVec<[(MemberRun, WritePieces); 3]> = SmallVec::new();
             for (slot, from) in blocks {
                 if let Some(replacement) = view.replacement(slot) {
@@ -262,7 +265,7 @@ impl<W: World> RowIo<W> {
                 }
                 writes.push((MemberRun::by(view, slot, at, from.length()), from));
             }
-            writes
+            (planned.and(Recorded::by(view)), writes)
         });
         let outcomes = join_each(
             writes.into_iter().map(|(run, from)| async move { self.shared.write_run(&run, from, fua).await }),
@@ -270,7 +273,7 @@ impl<W: World> RowIo<W> {
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         // Give back the memory and the permit: other rows need not wait for the record of this one.
         drop(room);
-        match Recorded::by(view) {
+        match recorded {
             Some(recorded) if failures.is_empty() => Ok(recorded),
             recorded => Box::pin(self.settle_row(map.row, torn, recorded, &failures)).await,
         }
@@ -484,7 +487,7 @@ impl<W: World> RowIo<W> {
                 continue;
             }
             self.shared.note_read_failure(failed.failure()).await?;
-            unreadable.insert(failed.slot);
+            *unreadable = unreadable.or(self.shared.still_of(&failed.failure()));
             read_errors.push(failed);
         }
         Ok(())

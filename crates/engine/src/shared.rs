@@ -269,6 +269,14 @@ impl<W: World> Shared<W> {
         Ok(())
     }
 
+    /// The slot of a member that failed to read, if it still has it: another one may have taken it, and have the sectors.
+    pub(crate) fn still_of(&self, failed: &Failure) -> SlotSet {
+        let has_it = self.with_view(|view| {
+            !view.readable().contains(failed.slot) || view.member(failed.slot).index == failed.member
+        });
+        if has_it { SlotSet::EMPTY.with(failed.slot) } else { SlotSet::EMPTY }
+    }
+
     /// The members to read only if the others do not suffice.
     pub(crate) fn slow_members(&self) -> SlotSet {
         let slow = self.balance.slow();
@@ -293,7 +301,7 @@ impl<W: World> Shared<W> {
 }
 
 /// The members that the next view leaves out: their requests in flight are to end now. A member that was replaced is not
-/// among them: what is read of it is right, and other members may not have it.
+/// among them: most of these end by themselves in a moment, and the rest by [`Call::CutOff`].
 fn left_out(before: &View, next: &View) -> Vec<usize> {
     let mut left_out = Vec::new();
     for slot in before.writable().iter() {

@@ -156,8 +156,8 @@ impl<W: World> Steward<W> {
         let below = below + ahead;
         if order.kind == PassKind::Replace {
             for slot in order.recovering.iter() {
-                let copied = self.master().copied_below(slot);
-                if copied.is_some_and(|copied| copied < below) {
+                let copied = self.master().replacing(slot).filter(|(member, _)| Some(*member) == order.second);
+                if copied.is_some_and(|(_, copied)| copied < below) {
                     self.apply(Change::Replace(Replace::Checkpoint(slot, below)));
                 }
             }

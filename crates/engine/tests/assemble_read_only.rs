@@ -241,6 +241,39 @@ fn a_replacement_goes_on_beside_the_member_that_it_replaces() {
     assert_eq!(copied(&start(&members).unwrap()), [(2, 1, size)]);
 }
 
+/// The second member has writes that the first one, which force takes, has missed.
+#[test]
+fn a_replacement_of_a_member_that_force_takes_holds_nothing() {
+    let mut members = replacing();
+    members[2].superblock.recovery_offset = 64;
+    record_failure(&mut members, &[0, 2], &[]);
+    record_failure(&mut members, &[0, 2], &[]);
+    for member in [0, 2] {
+        members[member].superblock.roles[1] = Role::Faulty;
+    }
+    let found = [members[1].clone(), members[2].clone()];
+    let plan = assemble(&found, &FORCE).unwrap();
+    assert_eq!((slots(&plan), copied(&plan)), (vec![(1, 0)], vec![(1, 1, 0)]));
+    assert_eq!(plan.forced.raised, [0]);
+}
+
+#[test]
+fn a_level_without_redundancy_has_no_replacement() {
+    let mut members = array(Level::Raid0, 2, 0);
+    let mut second = members[1].clone();
+    second.superblock.dev_number = 2;
+    second.superblock.device_uuid[0] ^= 0x80;
+    second.superblock.features = Features::REPLACEMENT;
+    members.push(second);
+    for member in &mut members {
+        member.superblock.roles.resize(3, Role::Spare);
+        member.superblock.roles[2] = Role::Slot(Slot(1));
+    }
+    let plan = assemble(&members, &RUN).unwrap();
+    assert_eq!((slots(&plan), copied(&plan)), (vec![(0, 0), (1, 1)], vec![]));
+    assert_eq!(plan.refused, [Refused { candidate: 2, reason: Refusal::NoRole }]);
+}
+
 /// It is no replacement, and was being rebuilt for a slot that has a member in sync.
 #[test]
 fn a_second_member_of_a_slot_that_replaces_none_keeps_the_array_read_only() {

@@ -11,10 +11,11 @@ const SEEDS: u64 = 3_000;
 /// or of a member that the array needs: directed tests in `read_errors.rs`.
 const SELDOM: [&str; 3] = ["HistorySuperseded", "NeededDespiteReadErrors", "ReadErrorsOfAll"];
 /// The swarm's members keep their slots: `directed::joining::replacing` and `directed::joining_seeds` take these.
-const OF_REPLACEMENTS: [&str; 7] = [
+const OF_REPLACEMENTS: [&str; 8] = [
     "ReplacingTaken",
     "ReplacingRecovers",
     "Replaced",
+    "ReplacedCutOff",
     "ReplacedFromOthers",
     "CopyGivenUp",
     "ReplacementPromoted",

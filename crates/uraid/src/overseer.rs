@@ -361,6 +361,9 @@ impl Controlled for Overseer {
             members.iter().partition(|member| self.replacement_called(member).is_some());
         let slots = firsts.into_iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;
         self.say_changes();
+        for member in replacements {
+            self.fail_replacement(member).await?;
+        }
         if !slots.is_empty() {
             self.is_failing.set(true);
             let outcome = self.array.fail(slots).await;
@@ -368,9 +371,6 @@ impl Controlled for Overseer {
             let outcome = outcome.map_err(|error| RpcError::refused(self.fail_text(slots, &error)));
             self.say_changes();
             outcome?;
-        }
-        for member in replacements {
-            self.fail_replacement(member).await?;
         }
         Ok(json!({ "array": self.name(), "members": members, "slots": self.status().picture() }))
     }

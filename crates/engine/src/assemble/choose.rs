@@ -105,13 +105,9 @@ fn is_copied(superblock: &Superblock) -> bool {
     superblock.features.contains(Features::REPLACEMENT) && !superblock.features.contains(Features::RECOVERY_OFFSET)
 }
 
-/// How far the member of a slot was copied to a second one. After a crash the two may differ anywhere.
-pub(super) fn copied_below(superblock: &Superblock, template: &Superblock) -> Sectors {
-    match (template.is_dirty(), is_copied(superblock)) {
-        (true, _) => Sectors::ZERO,
-        (false, true) => superblock.size,
-        (false, false) => recovered_below(superblock),
-    }
+/// How far the member of a slot was copied to a second one.
+pub(super) fn copied_below(superblock: &Superblock) -> Sectors {
+    if is_copied(superblock) { superblock.size } else { recovered_below(superblock) }
 }
 
 /// The slots in a role table, by dev_number.
@@ -468,8 +464,12 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Admits a member to which that of the slot is being copied.
+    /// Admits a member to which that of the slot is being copied. A level without redundancy has none.
     fn admit_replacing(&mut self, candidate: usize, slot: Slot) -> Result<(), AssembleError> {
+        if !self.chosen.template.known_level().is_some_and(Level::is_redundant) {
+            self.refuse(candidate, Refusal::NoRole);
+            return Ok(());
+        }
         mark::hit(Mark::ReplacingTaken);
         match self.chosen.replacing.insert(slot, candidate) {
             Some(other) => Err(duplicate(Duplicate::Slot(slot), other, candidate)),

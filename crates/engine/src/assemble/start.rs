@@ -8,7 +8,7 @@ use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReaso
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
-use uraid_block::{Slot, SlotSet};
+use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Superblock, Version};
 use uraid_layout::{Layout, Level, Row, Spec};
 
@@ -65,7 +65,7 @@ pub(super) fn start(
     }
     let read_only_besides = read_only_besides(&chosen, options);
     let read_only = read_only(&chosen, read_only_besides);
-    let members = members(candidates, &chosen);
+    let members = members(candidates, &chosen, &forced);
     let Chosen { mut template, refused, .. } = chosen;
     if !is_sized_by_member {
         template.resync_offset = resync_offset(&template, is_dirty, &forced);
@@ -85,14 +85,15 @@ pub(super) fn start(
     })
 }
 
-fn members(candidates: &[Candidate], chosen: &Chosen) -> Vec<MemberPlan> {
+fn members(candidates: &[Candidate], chosen: &Chosen, forced: &Forced) -> Vec<MemberPlan> {
     let Chosen { slots, recovering, replacing, spares, template, .. } = chosen;
     let plan = |at: usize, place| MemberPlan { candidate: at, place, superblock: candidates[at].superblock.clone() };
     let in_slots = slots.iter().map(|(slot, at)| plan(*at, Place::Slot(*slot)));
     let below = |at: usize| recovered_below(&candidates[at].superblock);
     let recovering =
         recovering.iter().map(|(slot, at)| plan(*at, Place::Recovering { slot: *slot, below: below(*at) }));
-    let copied = |at: usize| copied_below(&candidates[at].superblock, template);
+    let differ = may_differ(template, forced);
+    let copied = |at: usize| if differ { Sectors::ZERO } else { copied_below(&candidates[at].superblock) };
     let replacing = replacing.iter().map(|(slot, at)| plan(*at, Place::Replacing { slot: *slot, below: copied(*at) }));
     let spares = spares.values().map(|at| plan(*at, Place::Spare));
     let members: Vec<MemberPlan> = in_slots.chain(recovering).chain(replacing).chain(spares).collect();
@@ -208,11 +209,16 @@ fn check_recorded(candidates: &[Candidate], chosen: &Chosen, usable: &SlotSet) -
     })
 }
 
+/// Whether members may differ where they should not: after a crash, or because one was taken by force.
+fn may_differ(template: &Superblock, forced: &Forced) -> bool {
+    template.is_dirty() || !forced.raised.is_empty() || forced.is_split_brain
+}
+
 /// Whether redundancy has to be made consistent. A member that was raised or chosen by force may differ from the rest.
 /// A raid1 with one member left has nothing to compare. One that is recovering holds a copy of what comes before its
 /// offset.
 fn is_dirty(chosen: &Chosen, level: Level, forced: &Forced) -> bool {
-    let is_recorded = chosen.template.is_dirty() || !forced.raised.is_empty() || forced.is_split_brain;
+    let is_recorded = may_differ(&chosen.template, forced);
     match level {
         Level::Linear | Level::Raid0 => false,
         Level::Raid1 => is_recorded && chosen.slots.len() + chosen.recovering.len() > 1,

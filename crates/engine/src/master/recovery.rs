@@ -73,6 +73,11 @@ impl Master {
         })
     }
 
+    /// Whether a member that is written does not hold everything.
+    pub(crate) fn has_incomplete(&self) -> bool {
+        !self.recovering().is_empty() || self.replaced().next().is_some()
+    }
+
     /// The slots whose member is recovering.
     pub(crate) fn recovering(&self) -> SlotSet {
         self.recoveries().map(|(slot, _)| slot).collect()

@@ -29,7 +29,7 @@ pub(super) fn seconds(plan: &StartPlan) -> Vec<usize> {
 
 impl Master {
     /// The second member of this slot, and how far it holds what the first one does.
-    fn replacing(&self, slot: Slot) -> Option<(usize, Sectors)> {
+    pub(crate) fn replacing(&self, slot: Slot) -> Option<(usize, Sectors)> {
         self.members.iter().enumerate().find_map(|(member, state)| match state {
             MemberState::Replacing { slot: of, below } if *of == slot => Some((member, *below)),
             MemberState::Replacing { .. }

@@ -19,13 +19,22 @@
 //! ```
 
 use super::Passes;
+use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
 use crate::master::{Change, MemberState, Replace};
 use crate::progress::PassOrder;
 use crate::steward::NotNow;
+use crate::view::Epoch;
 use crate::world::World;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_block::local::{Either, race};
 use uraid_block::{IoError, Slot};
 use uraid_layout::Level;
+
+/// How long a member that was replaced may take for its last requests.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Why a member cannot be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -148,7 +157,7 @@ impl<W: World> Passes<W> {
 
     /// Every shard has copied all that it owns, and the members were flushed; or one of the two members has failed. The
     /// caller holds the transition.
-    pub(super) async fn end_copy(&self, order: &PassOrder) {
+    pub(super) async fn end_copy(self: &Rc<Self>, order: &PassOrder) {
         let steward = &self.steward;
         let slot = order.recovering.iter().next().expect("one member at a time is replaced");
         if self.is_needless(order) {
@@ -167,9 +176,22 @@ impl<W: World> Passes<W> {
             }
         }
         mark::hit(Mark::Replaced);
-        steward.publish(Change::Replace(Replace::End(slot, steward.shared.world.now()))).await;
+        let first = steward.shared.with_view(|view| view.member(slot).index);
+        let epoch = steward.publish(Change::Replace(Replace::End(slot, steward.shared.world.now()))).await;
+        steward.shared.world.spawn(self.clone().cut_off(first, epoch));
         let version = steward.master().version();
         // If this fails, the array has frozen, or another member has failed and the next round says all.
         let _ = self.recorder.record_up_to(version).await;
+    }
+
+    /// Ends the requests of a member that was replaced, if it does not answer them: no command could, because it has no
+    /// slot.
+    async fn cut_off(self: Rc<Self>, member: usize, epoch: Epoch) {
+        let shared = &self.steward.shared;
+        let drained = self.steward.drain(epoch);
+        if let Either::Right(()) = race(pin!(drained), shared.world.sleep(ANSWER_MAX)).await {
+            mark::hit(Mark::ReplacedCutOff);
+            shared.calls.call_all(|| Call::CutOff(member)).await.into_iter().for_each(Answer::done);
+        }
     }
 }

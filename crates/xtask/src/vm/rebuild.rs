@@ -122,7 +122,9 @@ impl Case {
 
     /// The new member's image is random, so that it does not hold already what is to be recovered.
     fn make_images(&self, folder: &Path) -> Lab<()> {
-        let bytes = if self.way.2 == Ours::Stopped { LARGE_BYTES } else { MEMBER_BYTES };
+        // The kernel resyncs small members before it can be told where to pause.
+        let is_large = self.way.2 == Ours::Stopped || self.way.0 == How::Resync;
+        let bytes = if is_large { LARGE_BYTES } else { MEMBER_BYTES };
         self.images(folder).iter().try_for_each(|image| host::empty_image(image, bytes))?;
         host::random_image(&self.new_member(folder), bytes)
     }
@@ -145,7 +147,11 @@ impl Case {
             (How::Copy, _, Ours::Stopped) => recovery::copy_a_part(uraid, folder, &given, &new, read),
             (_, _, Ours::Recovered) => recovery::recover(uraid, folder, &given, read, None),
             (how, _, Ours::Stopped) => {
-                let work = if how == How::Resync { Work::Resync } else { Work::Recovery };
+                let work = match (how, self.shape.0) {
+                    (How::Resync, "10") => Work::ResyncOfCopies,
+                    (How::Resync, _) => Work::Resync,
+                    _ => Work::Recovery,
+                };
                 recovery::recover_a_part(uraid, folder, &given, &new, (work, read))
             }
         }

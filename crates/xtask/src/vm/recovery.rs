@@ -78,6 +78,8 @@ pub(super) enum Work {
     Recovery,
     /// It begins with the start, and is slowed down as soon as the array is served.
     Resync,
+    /// The same of a raid10. It goes through the sectors of the array, and no sector of a member is spoiled for it.
+    ResyncOfCopies,
 }
 
 /// Recovers a part of `new`, or resyncs a part of the array, while a client writes. What the kernel has recovered must not be recovered again: a part of
@@ -103,9 +105,11 @@ pub(super) fn recover_a_part(
         let file = at(new, std::fs::OpenOptions::new().read(true).write(true).open(new))?;
         let mut right = [0; SPOILED.len()];
         at(new, file.read_exact_at(&mut right, place))?;
-        at(new, file.write_all_at(&SPOILED, place))?;
+        if work != Work::ResyncOfCopies {
+            at(new, file.write_all_at(&SPOILED, place))?;
+        }
         let served = Served::start_at_once(uraid, folder, &[], members)?;
-        if work == Work::Resync {
+        if work != Work::Recovery {
             std::thread::sleep(delay);
             served.speed(uraid, 1)?;
         }
@@ -119,12 +123,14 @@ pub(super) fn recover_a_part(
         match now.recovered {
             Some(at) if at < from + MARGIN_SECTORS => delay = delay * 2 + Duration::from_millis(1),
             Some(stopped_at) if stopped_at + 4 * MARGIN_SECTORS < begun.size => {
-                let mut found = [0; SPOILED.len()];
-                at(new, file.read_exact_at(&mut found, place))?;
-                if found != SPOILED {
-                    return lab_error("uraid has recovered what the kernel had recovered");
+                if work != Work::ResyncOfCopies {
+                    let mut found = [0; SPOILED.len()];
+                    at(new, file.read_exact_at(&mut found, place))?;
+                    if found != SPOILED {
+                        return lab_error("uraid has recovered what the kernel had recovered");
+                    }
+                    at(new, file.write_all_at(&right, place))?;
                 }
-                at(new, file.write_all_at(&right, place))?;
                 return Ok(Left { read, wanted: pieces(folder)?, stopped_at });
             }
             Some(_) | None => delay /= 2,
