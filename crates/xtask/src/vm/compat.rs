@@ -231,6 +231,8 @@ no byte of a member. Then:
 - `uraid replace` copies a member that works to the kernel's spare, all of it or a part. The kernel leaves the old member
   out, or goes on with the copy from the sector that uraid recorded. uraid does the same with a replacement that the
   kernel began.
+- The kernel is cut off in the first resync of a new array. uraid resyncs the rest, or a part of it without what the
+  kernel had resynced, and is stopped; the kernel goes on from the sector that uraid recorded.
 
 In the end the kernel `check`s to `mismatch_cnt` 0, and reads what was there before and what the client wrote, also
 without slot 0. `--force` and `--rebuild` are run on Linux 6.1 and 6.12; some of each is part of `cargo xtask vm matrix`.
