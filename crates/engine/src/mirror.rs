@@ -80,7 +80,10 @@ impl<W: World> Mirror<W> {
         assert!(places.is_empty());
         self.shared.with_view(|view| {
             let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
-                places.extend(view.writers(slot).map(|member| MemberRun::of(slot, &member, at, range.length)));
+                places.push(MemberRun::by(view, slot, at, range.length));
+                if let Some(second) = view.replacement(slot) {
+                    places.push(MemberRun::of(slot, &second, at, range.length));
+                }
             });
             (is_one_piece && !sabotage::is_of_mirror_writes()).then(|| OnePiece { recorded: Recorded::by(view) })
         })

@@ -54,22 +54,18 @@ impl Chosen {
 
     /// Members that do not hold everything are recovered if the member that was copied to them is not there.
     pub(super) fn recover_without_first(&mut self) {
-        let Chosen { slots, recovering, replacing, .. } = self;
+        let Chosen { slots, recovering, replacing, refused, .. } = self;
         replacing.retain(|slot, candidate| {
-            let stays = slots.contains_key(slot) || recovering.contains_key(slot);
-            if !stays {
+            if slots.contains_key(slot) {
+                return true;
+            }
+            if recovering.contains_key(slot) {
+                refused.push(Refused { candidate: *candidate, reason: Refusal::NoRole });
+            } else {
                 mark::hit(Mark::ReplacingRecovers);
                 recovering.insert(*slot, *candidate);
             }
-            stays
-        });
-        let Chosen { slots, replacing, refused, .. } = self;
-        replacing.retain(|slot, candidate| {
-            let stays = slots.contains_key(slot);
-            if !stays {
-                refused.push(Refused { candidate: *candidate, reason: Refusal::NoRole });
-            }
-            stays
+            false
         });
     }
 

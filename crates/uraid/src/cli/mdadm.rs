@@ -88,7 +88,6 @@ const NOT_YET: &[(&[&str], &str)] = &[
         NO_SEARCH,
     ),
     (&["--manage", "manage", "--misc", "misc"], "has no modes: see `uraid --help` for its subcommands"),
-    (&["--with"], "takes it after the members: `uraid replace ARRAY MEMBER... --with SPARE...`"),
     (
         &["--add", "--re-add", "-r", "--remove", "--replace"],
         "has a command for each: `uraid add`, `uraid re-add`, `uraid remove`, `uraid replace`",
