@@ -2,8 +2,9 @@
 //! Owns: contents, reports and superblocks after each, and every refusal. Not here: crashes in between (`uraid-sim`),
 //! spares that are given at the start (`spares`).
 
+use crate::common::rig::Rig;
 use crate::common::superblock::{EVENTS, Raw};
-use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
+use crate::common::{MIB, Scratch, pattern, wait};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -14,45 +15,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// An array that is full of data.
-struct Rig {
-    served: Served,
-    members: Vec<PathBuf>,
-    data: Vec<u8>,
-    // Dropped after the server.
-    scratch: Scratch,
-}
-
 impl Rig {
-    fn new(level: &str, slots: usize) -> Rig {
-        let scratch = Scratch::new();
-        let members = scratch.members("m", slots, 8 * MIB);
-        scratch.create("home", &format!("-l {level} -n {slots} --assume-clean"), &members);
-        let served = scratch.ready(&[], &members);
-        let data = pattern(61, served.client().size as usize);
-        let rig = Rig { served, members, data, scratch };
-        rig.served.write_all(0, &rig.data);
-        rig
-    }
-
-    #[track_caller]
-    fn expect_data(&self) {
-        let found = self.served.first_difference(&self.data);
-        assert_eq!(found, None, "{}", self.served.stderr());
-    }
-
-    fn run(&self, verb: &str, words: &[&str]) -> Done {
-        self.scratch.uraid([verb, "home"].into_iter().chain(words.iter().copied()))
-    }
-
-    fn path(&self, member: usize) -> String {
-        text(&self.members[member])
-    }
-
-    fn detail(&self) -> String {
-        self.run("detail", &[]).expect_done().stdout
-    }
-
     /// All slots have a member that is in sync.
     #[track_caller]
     fn expect_whole(&self) {
@@ -67,18 +30,12 @@ impl Rig {
     fn bytes(&self) -> Vec<Vec<u8>> {
         self.members.iter().map(|member| fs::read(member).expect("a member")).collect()
     }
-
-    /// The array without these members still has all its data.
-    fn stop(self) {
-        let done = self.served.stop();
-        assert_eq!(done.code, Some(0), "{done:?}");
-    }
 }
 
 #[test]
 fn a_failed_member_is_removed_and_a_new_device_takes_its_slot() {
     for (level, slots) in LEVELS {
-        let mut rig = Rig::new(level, slots);
+        let mut rig = Rig::new(level, slots, 0, 8 * MIB);
         rig.run("fail", &[&rig.path(1)]).expect_done();
         let removed = rig.run("remove", &[&rig.path(1)]).expect_done();
         assert_eq!(removed.stdout, format!("{}: removed from home, {}\n", rig.path(1), picture(slots, &[1])));
@@ -106,7 +63,7 @@ fn a_failed_member_is_removed_and_a_new_device_takes_its_slot() {
 #[test]
 fn a_member_that_was_removed_comes_back_and_is_recovered_from_the_beginning() {
     for (level, slots) in LEVELS {
-        let mut rig = Rig::new(level, slots);
+        let mut rig = Rig::new(level, slots, 0, 8 * MIB);
         for _ in 0..3 {
             rig.run("fail", &["1"]).expect_done();
             rig.run("add", &[&rig.path(1)]).expect_refused(&["is a member already"]);
@@ -129,7 +86,7 @@ fn a_member_that_was_removed_comes_back_and_is_recovered_from_the_beginning() {
 
 #[test]
 fn a_spare_that_is_added_waits_and_takes_the_slot_of_the_next_member_that_fails() {
-    let mut rig = Rig::new("5", 3);
+    let mut rig = Rig::new("5", 3, 0, 8 * MIB);
     for name in ["s0", "s1"] {
         rig.members.push(rig.scratch.member(name, 9 * MIB));
     }
@@ -146,7 +103,7 @@ fn a_spare_that_is_added_waits_and_takes_the_slot_of_the_next_member_that_fails(
 
 #[test]
 fn a_device_that_was_removed_is_free_and_a_failed_one_whose_file_is_gone_is_detached() {
-    let rig = Rig::new("1", 2);
+    let rig = Rig::new("1", 2, 0, 8 * MIB);
     rig.run("fail", &["1"]).expect_done();
     rig.scratch.uraid(["zero-superblock", &rig.path(1)]).expect_refused(&["in use"]);
     let nothing = rig.run("remove", &["detached"]).expect_done();
@@ -171,7 +128,7 @@ fn picture(slots: usize, without: &[usize]) -> String {
 
 #[test]
 fn bad_input_gets_one_sentence_and_changes_nothing() {
-    let mut rig = Rig::new("5", 3);
+    let mut rig = Rig::new("5", 3, 0, 8 * MIB);
     rig.run("fail", &["2"]).expect_done();
     let others = rig.scratch.members("o", 2, 8 * MIB);
     rig.scratch.create("other", "-l 1 -n 2 --assume-clean", &others);
@@ -240,7 +197,7 @@ fn arrays_that_take_no_members_say_why() {
 
 #[test]
 fn a_removed_member_that_ran_without_the_others_is_not_taken_for_an_old_one() {
-    let rig = Rig::new("1", 2);
+    let rig = Rig::new("1", 2, 0, 8 * MIB);
     rig.run("fail", &["1"]).expect_done();
     rig.run("remove", &["1"]).expect_done();
     let mut ahead = Raw::read(&rig.members[1]);

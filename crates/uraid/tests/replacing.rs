@@ -2,8 +2,9 @@
 //! Owns: contents, reports and lines of it, a failure and a kill in the middle, every refusal. Not here: crashes at each
 //! step (`uraid-sim`), replacements that md began (`rebuilding`).
 
-use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
-use std::path::{Path, PathBuf};
+use crate::common::rig::Rig;
+use crate::common::{MIB, Scratch, pattern, wait};
+use std::path::Path;
 
 /// A level, and its slots.
 const LEVELS: [(&str, usize); 5] = [("1", 2), ("4", 3), ("5", 3), ("6", 4), ("10", 4)];
@@ -12,44 +13,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// An array that is full of data, with a spare behind its members.
-struct Rig {
-    served: Served,
-    members: Vec<PathBuf>,
-    data: Vec<u8>,
-    // Dropped after the server.
-    scratch: Scratch,
-}
-
 impl Rig {
-    fn new(level: &str, slots: usize, bytes: u64) -> Rig {
-        let scratch = Scratch::new();
-        let members = scratch.members("m", slots + 1, bytes);
-        scratch.create("home", &format!("-l {level} -n {slots} -x 1 --assume-clean"), &members);
-        let served = scratch.ready(&[], &members);
-        let data = pattern(62, served.client().size as usize);
-        let rig = Rig { served, members, data, scratch };
-        rig.served.write_all(0, &rig.data);
-        rig
-    }
-
-    #[track_caller]
-    fn expect_data(&self) {
-        assert_eq!(self.served.first_difference(&self.data), None, "{}", self.served.stderr());
-    }
-
-    fn run(&self, verb: &str, words: &[&str]) -> Done {
-        self.scratch.uraid([verb, "home"].into_iter().chain(words.iter().copied()))
-    }
-
-    fn path(&self, member: usize) -> String {
-        text(&self.members[member])
-    }
-
-    fn detail(&self) -> String {
-        self.run("detail", &[]).expect_done().stdout
-    }
-
     /// Passes of the array take seconds.
     fn slow_down(&self) {
         self.run("speed", &["--max", "2000"]).expect_done();
@@ -58,17 +22,12 @@ impl Rig {
     fn hurry(&self) {
         self.run("speed", &["--max", "0"]).expect_done();
     }
-
-    fn stop(self) {
-        let done = self.served.stop();
-        assert_eq!(done.code, Some(0), "{done:?}");
-    }
 }
 
 #[test]
 fn a_member_is_replaced_while_a_client_writes_and_the_array_never_lacks_one() {
     for (level, slots) in LEVELS {
-        let mut rig = Rig::new(level, slots, 8 * MIB);
+        let mut rig = Rig::new(level, slots, 1, 8 * MIB);
         rig.slow_down();
         let (old, new) = (rig.path(1), rig.path(slots));
         let begun = rig.run("replace", &[&old, "--with", &new]).expect_done();
@@ -99,7 +58,7 @@ fn a_member_is_replaced_while_a_client_writes_and_the_array_never_lacks_one() {
 #[test]
 fn a_member_that_fails_while_it_is_copied_is_recovered_from_the_others() {
     for (level, slots) in [("1", 3), ("5", 3), ("10", 4)] {
-        let rig = Rig::new(level, slots, 8 * MIB);
+        let rig = Rig::new(level, slots, 1, 8 * MIB);
         rig.slow_down();
         rig.run("replace", &["1"]).expect_done();
         rig.run("fail", &["1"]).expect_done();
@@ -113,7 +72,7 @@ fn a_member_that_fails_while_it_is_copied_is_recovered_from_the_others() {
 
 #[test]
 fn fail_of_the_new_member_ends_the_replacement_and_the_old_one_stays() {
-    let rig = Rig::new("6", 4, 8 * MIB);
+    let rig = Rig::new("6", 4, 1, 8 * MIB);
     rig.slow_down();
     rig.run("replace", &[&rig.path(1)]).expect_done();
     rig.run("fail", &[&rig.path(4)]).expect_done();
@@ -133,7 +92,7 @@ fn fail_of_the_new_member_ends_the_replacement_and_the_old_one_stays() {
 fn a_stop_or_a_kill_in_the_middle_goes_on_at_the_next_start() {
     for (level, slots) in LEVELS {
         for is_killed in [false, true] {
-            let mut rig = Rig::new(level, slots, 8 * MIB);
+            let mut rig = Rig::new(level, slots, 1, 8 * MIB);
             rig.slow_down();
             rig.run("replace", &["1"]).expect_done();
             let Rig { served, members, data, scratch } = rig;
@@ -158,7 +117,7 @@ fn a_stop_or_a_kill_in_the_middle_goes_on_at_the_next_start() {
 
 #[test]
 fn what_cannot_be_replaced_is_refused_in_one_sentence_and_nothing_changes() {
-    let rig = Rig::new("5", 3, 8 * MIB);
+    let rig = Rig::new("5", 3, 1, 8 * MIB);
     let shown = rig.detail();
     let events = |shown: &str| shown.lines().find(|line| line.contains("Events : ")).map(str::to_owned);
     for (words, expected) in [

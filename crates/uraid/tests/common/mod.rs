@@ -7,6 +7,7 @@
 
 pub mod golden;
 pub mod loop_device;
+pub mod rig;
 pub mod stubborn;
 pub mod superblock;
 pub mod tmpfs;
