@@ -1,6 +1,6 @@
 //! Members that join and leave a running array.
-//! Owns: [`Membership`], [`RemoveError`], the order of the steps, members that become write-mostly. Not here: why none can join (`join_error`), the devices
-//! on each shard (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks
+//! Owns: [`Membership`], [`RemoveError`], the order of the steps, members that become write-mostly.
+//! Not here: why none can join (`join_error`), the devices on each shard (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks
 //! (`record`).
 //! Invariant: a member that joins takes a slot only when every superblock lists it as a spare. A member that leaves has
 //! no slot, no request in flight, and no superblock that lists it, before its device is let go.

@@ -177,7 +177,7 @@ impl<W: World> Pass<W> {
             PassKind::Recovery => !self.shared.with_view(|view| order.recovering.and(view.writable()).is_empty()),
             PassKind::Replace => {
                 let second = |slot: Slot| self.shared.with_view(|view| Some(view.replacement(slot)?.index));
-                order.recovering.iter().any(|slot| second(slot).is_some() && second(slot) == order.second)
+                order.recovering.iter().any(|slot| second(slot) == order.second)
             }
         }
     }

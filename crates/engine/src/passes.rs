@@ -366,7 +366,7 @@ impl<W: World> Passes<W> {
             PassKind::Recovery => order.recovering.and(master.recovering()).is_empty(),
             PassKind::Replace => {
                 let second = |slot: Slot| master.replacing(slot).map(|(member, _)| member);
-                order.recovering.iter().all(|slot| second(slot).is_none() || second(slot) != order.second)
+                order.recovering.iter().all(|slot| second(slot) != order.second)
             }
             PassKind::Resync | PassKind::Check | PassKind::Repair => false,
         }
