@@ -1,4 +1,4 @@
-//! `uraid add`, `re-add`, `remove` and `replace` on the command line.
+//! `uraid add`, `re-add`, `remove`, `replace` and `write-mostly` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::detail`, `crate::overseer`).
 
 use super::usage_error_of;
@@ -53,7 +53,7 @@ EXAMPLES
 pub(super) const REPLACE: &str = "\
 Copy members of a running array to spares, which then take their slots. A member works until all of it
 is copied, so the array never lacks it: to exchange a disk that begins to fail, or for a larger one.
-What it cannot read comes from the other members. It has failed at the end, and can be removed.
+What it cannot read comes from the other members. At the end it counts as failed, and can be removed.
 
 If it fails before, the spare is recovered from where the copy was. `uraid fail` of the spare ends the
 replacement, and the member stays. A stop or crash in between: the next start goes on.";

@@ -40,7 +40,7 @@ impl Ready {
         all(&self.rig, &self.live, vec![self.replacing(slot)]).remove(0)
     }
 
-    /// Begins a replacement and takes so many steps. Returns whether it was over before.
+    /// Begins a replacement and runs this many steps of it. Returns whether it was over before.
     fn replace_for(&self, slot: u16, steps: u64) -> bool {
         let (replacing, array) = (self.replacing(slot), self.live.arrays[0].clone());
         let task = self.rig.executor.spawn(0, "replace", async move {
