@@ -7,7 +7,7 @@ use crate::world::{ArrayIndex, ArrayMail};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::{Array, Config, StartPlan};
-use uraid_host::{ArenaBlocks, BadSectors, Claimed, Local, Options, Shard, Trace};
+use uraid_host::{ArenaBlocks, Claimed, Local, Options, Shard, Trace};
 
 /// The arenas of the engine's rows and passes; each must hold one row of any array.
 const ROW_ARENA: usize = 1;
@@ -42,8 +42,6 @@ pub struct ArraySetup<'a> {
     pub plan: &'a StartPlan,
     /// The members.
     pub members: Members,
-    /// The bad-block list of this array as a member of another one.
-    pub bad: BadSectors,
     /// The engine's settings.
     pub config: Config,
 }
@@ -51,7 +49,7 @@ pub struct ArraySetup<'a> {
 impl<'a> ArraySetup<'a> {
     /// An array of devices.
     pub fn of_claimed(plan: &'a StartPlan, members: &[Claimed], config: Config) -> ArraySetup<'a> {
-        ArraySetup { plan, members: Members::Claimed(members.to_vec()), bad: BadSectors::default(), config }
+        ArraySetup { plan, members: Members::Claimed(members.to_vec()), config }
     }
 }
 
@@ -84,11 +82,8 @@ where
                 members.iter().map(|member| ArrayMember::Host(member.on_shard(shard))).collect()
             }
             Members::Arrays(members) => {
-                let inner = |of: &ArrayIndex| InnerArray {
-                    array: all[of.0].array.clone(),
-                    world: worlds[of.0].clone(),
-                    bad: arrays[of.0].bad.clone(),
-                };
+                let inner =
+                    |of: &ArrayIndex| InnerArray { array: all[of.0].array.clone(), world: worlds[of.0].clone() };
                 members.iter().map(|of| ArrayMember::Array(inner(of))).collect()
             }
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use uraid_block::local::oneshot;
 use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, WritePieces};
 use uraid_engine::{Array, World};
-use uraid_host::{BadSectors, Member, Trace};
+use uraid_host::{Member, Trace};
 
 /// One shard of the host as the world of one array.
 pub type HostWorld = ShardWorld<ArrayMember>;
@@ -32,8 +32,6 @@ pub enum ArrayMember {
 pub struct InnerArray {
     pub(crate) array: Rc<HostArray>,
     pub(crate) world: HostWorld,
-    /// The sectors in its list of bad blocks: never read.
-    pub(crate) bad: BadSectors,
 }
 
 /// The future of an array's request contains those of its members' requests. Members may be arrays, so it is boxed
@@ -71,8 +69,6 @@ impl Device for ArrayMember {
         match self {
             ArrayMember::Host(member) => member.read(at, into).await,
             ArrayMember::Array(inner) => {
-                // The bad sectors are known from a list: do not ask the array.
-                inner.bad.check(Range::new(at, into.length())).map_err(|error| IoError::new(error.kind))?;
                 inner.run(move |array| Box::pin(async move { array.read(at, into).await })).await
             }
         }
@@ -139,10 +135,6 @@ impl Device for ArrayMember {
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         match self {
             ArrayMember::Host(member) => member.allocation(range).await,
-            // Bad sectors do not read as zeroes.
-            ArrayMember::Array(inner) if inner.bad.first_in(range).is_some() => {
-                Ok(Allocation { length: range.length, is_zero: false })
-            }
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.allocation(range).await })).await
             }

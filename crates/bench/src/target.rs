@@ -109,7 +109,7 @@ impl Target {
         let made = uraid_format::create::create(&options(trial)?, &listed)?;
         let present: Vec<&Claimed> = members.iter().flatten().collect();
         let candidates: Vec<Candidate> = (made.superblocks.into_iter().flatten().zip(&present))
-            .map(|(superblock, member)| Candidate { superblock, device_size: member.size() })
+            .map(|(superblock, member)| Candidate::new(superblock, member.size()))
             .collect();
         let plan = assemble(&candidates, &AssembleOptions::default())?;
         let by_plan = plan.members.iter().map(|member| present[member.candidate].clone()).collect();

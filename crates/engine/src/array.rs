@@ -319,6 +319,8 @@ impl<W: World> Array<W> {
             | Call::NeedDirty
             | Call::NeedBits(_)
             | Call::Fail(_)
+            | Call::ListLacking(_)
+            | Call::ClearListed { .. }
             | Call::ReadErrors { .. }
             | Call::Flush
             | Call::WriteRow(_)
@@ -351,6 +353,11 @@ impl<W: World> Array<W> {
             Call::NeedDirty => Answer::Dirty(self.lifecycle().dirty_mark.set().await),
             Call::NeedBits(chunks) => Answer::Bits(self.lifecycle().need_bits(chunks).await),
             Call::Fail(failures) => Answer::Failed(self.lifecycle().recorder.fail_members(&failures).await),
+            Call::ListLacking(lacking) => Answer::Listed(self.lifecycle().recorder.list_lacking(&lacking).await),
+            Call::ClearListed { member, range } => {
+                self.lifecycle().recorder.clear_listed(member, range).await;
+                Answer::Done
+            }
             Call::ReadErrors { errors, was_read_elsewhere } => {
                 self.lifecycle().health.count_read_errors(&errors, was_read_elsewhere).await;
                 Answer::Done

@@ -11,10 +11,11 @@ mod error;
 mod reshape;
 mod start;
 
+use crate::bad_blocks::{self, BadBlockList};
 use std::fmt;
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::bitmap::BitmapUnusable;
-use uraid_format::{Superblock, uuid};
+use uraid_format::{Features, Superblock, uuid};
 use uraid_layout::Layout;
 
 pub use bitmap::BitmapPlan;
@@ -28,6 +29,22 @@ pub struct Candidate {
     pub superblock: Superblock,
     /// How large the device is now.
     pub device_size: Sectors,
+    /// Its list of bad blocks, if it was read. Without it, an array with a member that has one in force is only read.
+    pub bad_blocks: Option<BadBlockList>,
+}
+
+impl Candidate {
+    /// A device whose list of bad blocks was not read.
+    pub fn new(superblock: Superblock, device_size: Sectors) -> Candidate {
+        Candidate { superblock, device_size, bad_blocks: None }
+    }
+
+    /// Whether the list of bad blocks can be kept up to date, or none is in force.
+    fn keeps_list(&self) -> bool {
+        let is_in_force = self.superblock.features.contains(Features::BAD_BLOCKS);
+        let is_read = self.bad_blocks.is_some();
+        !is_in_force || is_read && bad_blocks::room_to_write(&self.superblock).is_some()
+    }
 }
 
 /// What the operator allows.
@@ -72,9 +89,10 @@ pub struct MemberPlan {
     pub candidate: usize,
     /// Its place in the freshest superblock.
     pub place: Place,
-    /// Its own superblock, as found: its events may lag behind [`StartPlan::events`]. If the feature bit of bad blocks
-    /// is set, the member's device must fail reads of the listed blocks: the engine does not know the list.
+    /// Its own superblock, as found: its events may lag behind [`StartPlan::events`].
     pub superblock: Superblock,
+    /// The sectors that it lacks.
+    pub bad_blocks: BadBlockList,
 }
 
 /// A candidate that is left out.
@@ -320,7 +338,9 @@ impl fmt::Display for ReadOnlyReason {
                 );
             }
             ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
-            ReadOnlyReason::BadBlocks => "a member has bad blocks recorded, which uraid cannot keep up to date yet",
+            ReadOnlyReason::BadBlocks => {
+                "a member has a list of bad blocks in a form that uraid reads and does not write"
+            }
             ReadOnlyReason::Events { found } => {
                 return write!(
                     out,

@@ -83,9 +83,9 @@ impl<W: World> Judge<W> {
         for failure in fresh {
             match self.steward.shared.verdict(&failure) {
                 // The array loses nothing with it.
-                Verdict::FailOrFreeze if self.is_replacement(&failure) => at_once.push(failure),
-                Verdict::FailOrFreeze if failure.operation != Operation::Command => waits.push(failure),
-                Verdict::FailOrFreeze | Verdict::Freeze => at_once.push(failure),
+                Verdict::List | Verdict::FailOrFreeze if self.is_replacement(&failure) => at_once.push(failure),
+                Verdict::List | Verdict::FailOrFreeze if failure.operation != Operation::Command => waits.push(failure),
+                Verdict::List | Verdict::FailOrFreeze | Verdict::Freeze => at_once.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
             }
         }
@@ -205,7 +205,8 @@ impl<W: World> Judge<W> {
                     self.freeze_over(&failure);
                     is_new = true;
                 }
-                Verdict::FailOrFreeze => grave.push(failure),
+                // What could be listed was taken out before.
+                Verdict::List | Verdict::FailOrFreeze => grave.push(failure),
                 Verdict::ReadElsewhere | Verdict::FailRequest => {}
             }
         }

@@ -12,12 +12,14 @@ pub(crate) struct Failure {
     /// The member's index. The slot may have two members, and another one than when the request began.
     pub(crate) member: usize,
     pub(crate) operation: Operation,
+    /// Where on the member, if the operation was of a stretch of its data.
+    pub(crate) range: Option<Range>,
     pub(crate) error: IoError,
 }
 
 impl Failure {
     pub(crate) fn new((slot, member): (Slot, usize), operation: Operation, error: IoError) -> Failure {
-        Failure { slot, member, operation, error }
+        Failure { slot, member, operation, range: None, error }
     }
 }
 

@@ -5,6 +5,8 @@
 mod allocation;
 mod array;
 pub mod assemble;
+mod bad_block_log;
+mod bad_blocks;
 mod balance;
 mod bitmap;
 mod blame;
@@ -70,6 +72,7 @@ pub use assemble::{
     AssembleError, AssembleOptions, BitmapPlan, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal,
     Refused, StartPlan, assemble, assemble_half_reshaped,
 };
+pub use bad_blocks::BadBlockList;
 pub use bitmap::BitmapStatus;
 pub use by_command::{FailError, StaysFrozen};
 pub use change_bitmap::ChangeBitmapError;

@@ -6,6 +6,7 @@
 
 use crate::World;
 use crate::assemble::BitmapPlan;
+use crate::bad_blocks::BadBlockList;
 use crate::bitmap::{Bitmap, BitmapStatus, Phase};
 use crate::by_command::Commands;
 use crate::change_bitmap::BitmapChanger;
@@ -87,6 +88,8 @@ pub struct Status {
     pub members: Vec<MemberState>,
     /// Whether each of them is write-mostly.
     pub write_mostly: Vec<bool>,
+    /// The sectors that each of them lacks, by its bad-block list.
+    pub bad_blocks: Vec<BadBlockList>,
     /// The errors of each of them, summed over all shards.
     pub errors: Vec<MemberErrors>,
     /// The array's geometry as a device.
@@ -326,6 +329,7 @@ impl<W: World> Lifecycle<W> {
             updated: master.updated(),
             members: master.members().to_vec(),
             write_mostly: (0..master.members().len()).map(|member| master.is_write_mostly(member)).collect(),
+            bad_blocks: (0..master.members().len()).map(|member| master.bad_blocks(member).clone()).collect(),
             errors,
             geometry: steward.shared.geometry.clone(),
             bitmap: self.bitmap.get().map(|bitmap| bitmap.status()),

@@ -79,6 +79,10 @@ pub(crate) enum Call {
     NeedBits(Range<u64>),
     /// Shard to steward: these members failed; answer when the superblocks say so.
     Fail(Vec<Failure>),
+    /// Shard to steward: no member can give these sectors to these members, which are recovered or copied to. List them.
+    ListLacking(Vec<(usize, uraid_block::Range)>),
+    /// Shard to steward: a member has these sectors again, durably, which its list names.
+    ClearListed { member: usize, range: uraid_block::Range },
     /// Shard to steward: a request met these read errors. Answer when they are counted, and members over the limit
     /// failed.
     ReadErrors { errors: Vec<ReadError>, was_read_elsewhere: bool },
@@ -102,6 +106,8 @@ pub(crate) enum Answer {
     Dirty(Result<(), IoError>),
     Bits(Result<(), IoError>),
     Failed(FailureOutcome),
+    /// Whether the sectors are listed.
+    Listed(Result<bool, IoError>),
     Locked(LockId),
     /// The answer to a row write and to a flush.
     Settled(Result<Recorded, IoError>),
@@ -146,6 +152,11 @@ impl Answer {
 
     pub(crate) fn failed(self) -> FailureOutcome {
         let Answer::Failed(outcome) = self else { panic!("answered with {self:?}") };
+        outcome
+    }
+
+    pub(crate) fn listed(self) -> Result<bool, IoError> {
+        let Answer::Listed(outcome) = self else { panic!("answered with {self:?}") };
         outcome
     }
 

@@ -203,6 +203,12 @@ marks! {
     ReadExhausted,
     /// Stopped while frozen.
     StoppedFrozen,
+    /// Sectors that a member failed to write were listed, and it stays.
+    BadBlockListed,
+    /// The same, of sectors that no member could give to the one that is recovered.
+    BadBlockLacking,
+    /// A listed sector was written, and is trusted again.
+    BadBlockCleared,
 }
 
 #[cfg(feature = "marks")]

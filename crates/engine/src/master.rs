@@ -3,6 +3,7 @@
 //! a change is made (`steward`, `failing`, `record`, `lifecycle`, `by_command`), superblocks (`images`).
 //! Invariant: the state changes by [`Master::apply`] only, which checks it. The view of every shard is derived from it.
 
+mod bad_blocks;
 mod bitmap;
 mod check;
 mod images;
@@ -14,6 +15,7 @@ mod replace;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use bad_blocks::{BadBlocks, LogPage};
 pub(crate) use bitmap::BitmapChange;
 pub(crate) use images::Image;
 pub use member_state::MemberState;
@@ -26,6 +28,7 @@ use crate::progress;
 use crate::sabotage::{self, Sabotage};
 use crate::view::{self, Access, Copies, Epoch, Gate, SlotMap, SlotMember, View};
 use crate::{Place, StartPlan};
+use bad_blocks::MemberLog;
 use bitmap::ArrayBitmap;
 use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet, Tick};
 use uraid_format::{Role, Superblock};
@@ -99,6 +102,8 @@ pub(crate) enum Change<'a> {
     ForgetBits,
     /// The array gets a bitmap, or loses it.
     Bitmap(BitmapChange),
+    /// Sectors that members lack.
+    BadBlocks(BadBlocks<'a>),
     /// A member joins or leaves.
     Membership(Membership),
     /// Takes trust from members in use.
@@ -192,6 +197,8 @@ pub(crate) struct Master {
     template: Superblock,
     /// Each member's own superblock.
     superblocks: Vec<Superblock>,
+    /// Each member's bad-block log.
+    logs: Vec<MemberLog>,
 }
 
 /// Sabotage: record a failure by one round, as md does.
@@ -263,6 +270,7 @@ impl Master {
             has_outsiders: has_outsiders(plan),
             template: plan.template.clone(),
             superblocks: plan.members.iter().map(|member| member.superblock.clone()).collect(),
+            logs: bad_blocks::logs(plan),
         };
         master.check();
         master
@@ -279,6 +287,7 @@ impl Master {
             is_recorded: self.is_recorded,
             bits_round: self.bits_round,
             bits: self.bitmap.map(|bitmap| bitmap.shape),
+            bad_blocks: self.bad_lists(),
         }
     }
 
@@ -375,6 +384,7 @@ impl Master {
             Change::SetWriteMostly(members, is_set) => self.set_write_mostly(members, is_set),
             Change::ForgetBits => self.bits_round.0 += 1,
             Change::Bitmap(change) => self.change_bitmap(change),
+            Change::BadBlocks(change) => self.change_bad_blocks(&change),
             Change::Membership(change) => self.change_membership(change),
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
             Change::FailSpare { member, error, at } => self.fail_spare(member, error, at),
@@ -412,7 +422,7 @@ impl Master {
     /// The first of the two rounds that follow still lists the member in its slot: if other members fail this round, the
     /// array freezes, and no superblock says that a member is missing.
     fn fail_member(&mut self, failure: &Failure, at: Tick) {
-        let Failure { slot, operation, error, member } = *failure;
+        let Failure { slot, operation, error, member, .. } = *failure;
         assert_eq!(self.members[member].written_slot(), Some(slot), "it is in use");
         self.members[member] = MemberState::Faulty { slot: Some(slot), operation, error, at };
         self.promote_replacement(slot);

@@ -4,10 +4,11 @@
 //! Invariant: a request that succeeds costs plain cells of its shard: no allocation, no lock, no atomic, and no extra
 //! reading of the clock (`World::turn_time`).
 
+use crate::bad_blocks::BadBlockList;
 use crate::failure::{ErrorReport, RequestKind};
 use crate::mail::{Mail, Message, STEWARD};
 use crate::world::World;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use uraid_block::{
     Allocation, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, Tick, WritePieces,
@@ -89,6 +90,9 @@ pub(crate) struct CountedMember<W: World> {
     slowest_nanos: Cell<u64>,
     /// The array has failed the member: errors after that are not reported.
     is_dead: Cell<bool>,
+    /// The sectors that the member lacks, by this shard's view, and whether there are any.
+    bad_blocks: RefCell<BadBlockList>,
+    has_bad_blocks: Cell<bool>,
 }
 
 /// When a request was sent. Every future that waits for a member holds one, so it does not store what its caller knows.
@@ -97,7 +101,42 @@ pub(crate) struct Begun(Tick);
 impl<W: World> CountedMember<W> {
     pub(crate) fn new(world: W, member: W::Member, index: usize) -> CountedMember<W> {
         let (of, read_elsewhere, slowest, slowest_nanos, is_dead) = Default::default();
-        CountedMember { world, member, index, of, read_elsewhere, slowest, slowest_nanos, is_dead }
+        let (bad_blocks, has_bad_blocks) = Default::default();
+        CountedMember {
+            world,
+            member,
+            index,
+            of,
+            read_elsewhere,
+            slowest,
+            slowest_nanos,
+            is_dead,
+            bad_blocks,
+            has_bad_blocks,
+        }
+    }
+
+    /// Sets the sectors that the member lacks.
+    pub(crate) fn set_bad_blocks(&self, list: BadBlockList) {
+        self.has_bad_blocks.set(!list.is_empty());
+        self.bad_blocks.replace(list);
+    }
+
+    /// Whether the member lacks a sector of the range.
+    #[inline]
+    pub(crate) fn lacks(&self, range: Range) -> bool {
+        self.has_bad_blocks.get() && self.bad_blocks.borrow().overlaps(range)
+    }
+
+    /// Whether the member lacks every sector of the range.
+    pub(crate) fn lacks_all(&self, range: Range) -> bool {
+        self.has_bad_blocks.get() && self.bad_blocks.borrow().contains(range)
+    }
+
+    /// An error if the member lacks a sector of the range: then it is not asked for it.
+    #[inline]
+    pub(crate) fn check_read(&self, range: Range) -> Result<(), IoError> {
+        if self.lacks(range) { Err(ErrorKind::Media.into()) } else { Ok(()) }
     }
 
     pub(crate) fn counts(&self) -> MemberCounts {
@@ -236,6 +275,9 @@ impl<W: World> Device for CountedMember<W> {
     }
 
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        if self.lacks(range) {
+            return Ok(Allocation { length: range.length, is_zero: false });
+        }
         self.member.allocation(range).await
     }
 

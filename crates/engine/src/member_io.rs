@@ -4,6 +4,8 @@
 
 use crate::buffers;
 use crate::failure::{Failure, ReadError, RequestKind};
+use crate::mail::{Call, STEWARD};
+use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::{Access, SlotMember, View};
@@ -38,7 +40,8 @@ impl MemberRun {
     }
 
     pub(crate) fn failure(&self, operation: Operation, error: IoError) -> Failure {
-        Failure::new((self.slot, self.index), operation, error)
+        let failure = Failure::new((self.slot, self.index), operation, error);
+        Failure { range: Some(self.range), ..failure }
     }
 
     pub(crate) fn read_error(&self, error: IoError) -> ReadError {
@@ -81,6 +84,7 @@ impl<W: World> Shared<W> {
         async move {
             let member = self.members.get(run.index);
             let _in_flight = self.balance.begin(run.slot);
+            member.check_read(run.range).map_err(|error| run.read_error(error))?;
             let begun = member.begin();
             let outcome = member.uncounted().read(run.range.start, into).await;
             member.end(&begun, RequestKind::Read, run.range, outcome.as_ref().err().copied());
@@ -101,11 +105,25 @@ impl<W: World> Shared<W> {
     ) -> impl Future<Output = Result<(), Failure>> {
         async move {
             let member = self.members.get(run.index);
+            if member.lacks(run.range) {
+                // Cold path, boxed to keep the future of a write small.
+                return Box::pin(self.write_listed(run, from)).await;
+            }
             let begun = member.begin();
             let outcome = member.uncounted().write(run.range.start, from, fua).await;
             member.end(&begun, RequestKind::Write, run.range, outcome.err());
             outcome.map_err(|error| run.failure(Operation::Write, error))
         }
+    }
+
+    /// Writes a run with sectors that the member's list names. A device often has them again once they are written: then
+    /// the list forgets them, as md's does. It may do so only when they are durable, hence FUA.
+    async fn write_listed(&self, run: &MemberRun, from: WritePieces) -> Result<(), Failure> {
+        let fua = if sabotage::is(Sabotage::BadBlockClearedEarly) { Fua::No } else { Fua::Yes };
+        let outcome = self.members.get(run.index).write(run.range.start, from, fua).await;
+        outcome.map_err(|error| run.failure(Operation::Write, error))?;
+        self.calls.call(STEWARD, Call::ClearListed { member: run.index, range: run.range }).await.done();
+        Ok(())
     }
 
     /// Writes one block to the members of a slot. Returns those that failed.

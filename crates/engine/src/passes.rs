@@ -531,8 +531,17 @@ impl<W: World> Passes<W> {
         };
         assert!(readable_below <= before.total && below <= before.total, "a shard goes through what there is");
         let [corrected, skipped, unreadable] = [met.corrected, met.skipped, met.unreadable].map(Sectors);
-        let [mismatched, healed] = [met.mismatched, met.healed].map(Sectors);
-        self.progress.set(Progress { done: below, corrected, mismatched, healed, skipped, unreadable, ..before });
+        let [mismatched, healed, listed] = [met.mismatched, met.healed, met.listed].map(Sectors);
+        self.progress.set(Progress {
+            done: below,
+            corrected,
+            mismatched,
+            healed,
+            skipped,
+            unreadable,
+            listed,
+            ..before
+        });
         self.changed.notify_all();
         readable_below
     }

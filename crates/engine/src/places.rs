@@ -4,6 +4,7 @@
 //! Invariant: an index stands for one member as long as the array runs, and is never given to another. A device closes
 //! when it was let go and the last request to it has ended.
 
+use crate::bad_blocks::BadBlockList;
 use crate::member_counts::{CountedMember, MemberCounts};
 use crate::world::World;
 use std::cell::RefCell;
@@ -43,6 +44,16 @@ impl<W: World> Places<W> {
         assert!(index < MEMBERS_MAX, "the steward gives out no more");
         list.resize_with(index, || None);
         list.push(Some(Rc::new(CountedMember::new(world.clone(), member, index))));
+    }
+
+    /// Sets the sectors that each member lacks: of those that are not in `lists`, none.
+    pub(crate) fn set_bad_blocks(&self, lists: &[(usize, BadBlockList)]) {
+        for (index, device) in self.list.borrow().iter().enumerate() {
+            let list = lists.iter().find(|(member, _)| *member == index).map(|(_, list)| list.clone());
+            if let Some(device) = device {
+                device.set_bad_blocks(list.unwrap_or_default());
+            }
+        }
     }
 
     /// Ends the requests in flight to a member, if it has a device.

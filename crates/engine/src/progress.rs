@@ -2,6 +2,8 @@
 //! Owns: [`PassKind`], [`PassOrder`], [`SpeedLimits`], [`Steering`], [`Progress`], [`PassReport`], [`PassCounts`], what
 //! there is to go through, the longest window. Not here: the pass (`pass`, `passes`), keeping to limits (`pass_control`).
 
+use crate::failure::Failure;
+use crate::mark::{self, Mark};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_layout::Layout;
@@ -82,6 +84,8 @@ pub struct Progress {
     pub skipped: Sectors,
     /// Sectors that more members could not read than can be computed. If there are any, the array stays marked dirty.
     pub unreadable: Sectors,
+    /// Sectors that no member could give to a member that is recovered or copied to: its bad-block log lists them.
+    pub listed: Sectors,
 }
 
 /// Sectors that a pass met, by what it did with them; as in [`Progress`].
@@ -92,15 +96,33 @@ pub(crate) struct PassCounts {
     pub(crate) healed: u64,
     pub(crate) skipped: u64,
     pub(crate) unreadable: u64,
+    pub(crate) listed: u64,
+    /// Writes that failed: in smaller pieces, some of them may succeed.
+    pub(crate) failed: u64,
 }
 
 impl PassCounts {
+    /// Whether smaller pieces of the window could end better.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.unreadable > 0 || self.failed > 0
+    }
+
+    /// What a member could not read was written again, and this failed.
+    pub(crate) fn note_healed(&mut self, length: Sectors, failed: &[Failure]) {
+        if failed.is_empty() {
+            mark::hit(Mark::CheckHealed);
+            self.healed += length.0;
+        }
+    }
+
     pub(crate) fn add(&mut self, other: PassCounts) {
         self.corrected += other.corrected;
         self.mismatched += other.mismatched;
         self.healed += other.healed;
         self.skipped += other.skipped;
         self.unreadable += other.unreadable;
+        self.listed += other.listed;
+        self.failed += other.failed;
     }
 }
 

@@ -96,12 +96,15 @@ impl<W: World> Reader<W> {
                 let _in_flight = self.shared.balance.begin(slot);
                 let of_member = place.range(at, range.length);
                 let member = self.shared.members.get(place.index);
+                let failed = |error| ReadError { slot, member: place.index, range: of_member, error };
+                if let Err(error) = member.check_read(of_member) {
+                    return Box::pin(self.read_around(range, failed(error))).await;
+                }
                 let begun = member.begin();
                 match member.uncounted().read(of_member.start, into).await {
                     Err(error) => {
                         member.end(&begun, RequestKind::Read, of_member, Some(error));
-                        let failed = ReadError { slot, member: place.index, range: of_member, error };
-                        Box::pin(self.read_around(range, failed)).await
+                        Box::pin(self.read_around(range, failed(error))).await
                     }
                     Ok(pieces) => {
                         member.end(&begun, RequestKind::Read, of_member, None);
@@ -242,6 +245,9 @@ impl<W: World> Reader<W> {
             let _in_flight = self.shared.balance.begin(run.slot);
             let of_member = MemberRun::by(&view, run.slot, run.at, run.length);
             let member = self.shared.members.get(of_member.index);
+            if let Err(error) = member.check_read(of_member.range) {
+                return (run, Err(of_member.read_error(error)));
+            }
             let begun = member.begin();
             let outcome = member.uncounted().read(of_member.range.start, pieces).await;
             member.end(&begun, RequestKind::Read, of_member.range, outcome.as_ref().err().copied());
@@ -345,11 +351,18 @@ impl<W: World> Reader<W> {
         let mut at = range.start;
         while at < range.end() {
             let copies = self.shared.layout.copies(at);
-            let canonical = copies.iter().find(|(slot, _)| view.readable().contains(*slot));
+            let length = self.shared.layout.contiguous(at).min(Sectors(range.end().0 - at.0));
+            let is_held = |slot: Slot, at: MemberSector| {
+                let member = view.member(slot);
+                !self.shared.members.get(member.index).lacks(member.range(at, length))
+            };
+            // A sector that the list of the first copy names was never read there since: the next one is canonical.
+            let mut readable = copies.iter().filter(|(slot, _)| view.readable().contains(*slot));
+            let canonical = readable.find(|(slot, at)| is_held(*slot, *at));
             if canonical.is_none_or(|(slot, _)| *slot == failed) {
                 return Err(error);
             }
-            at = at + self.shared.layout.contiguous(at);
+            at = at + length;
         }
         Ok(())
     }

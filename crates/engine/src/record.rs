@@ -16,29 +16,33 @@ use crate::current_bitmap::CurrentBitmap;
 use crate::failing::Judge;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::master::{Change, Image, Round};
+use crate::master::{BadBlocks, Change, Image, LogPage, Round};
+use crate::read_errors::ReadErrors;
 use crate::recorded::FailureOutcome;
 use crate::sabotage::{self, Sabotage};
 use crate::steward::Steward;
 use crate::verdict::Operation;
 use crate::view::Gate;
 use crate::{Pool, World};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Permit, Semaphore, join_all};
-use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sectors};
+use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sector, Sectors};
 
 /// Writes superblocks; on shard 0 only.
 pub(crate) struct Recorder<W: World> {
-    steward: Rc<Steward<W>>,
-    judge: Rc<Judge<W>>,
+    pub(crate) steward: Rc<Steward<W>>,
+    pub(crate) judge: Rc<Judge<W>>,
     bitmap: Rc<CurrentBitmap<W>>,
     /// One round at a time.
     turn: Rc<Semaphore>,
     rounds: Cell<u64>,
     /// How long the last failure took from the report to the durable record.
     last_record: Cell<Option<Duration>>,
+    /// The failed writes of each member that were listed, or would have been.
+    pub(crate) write_errors: RefCell<BTreeMap<usize, ReadErrors>>,
 }
 
 impl<W: World> Recorder<W> {
@@ -54,6 +58,7 @@ impl<W: World> Recorder<W> {
             turn: Semaphore::new(1),
             rounds: Cell::new(0),
             last_record: Cell::new(None),
+            write_errors: RefCell::default(),
         })
     }
 
@@ -71,10 +76,15 @@ impl<W: World> Recorder<W> {
         self.turn.acquire(1).await
     }
 
-    /// Takes trust from failed members, tells every shard, and writes it to the others' superblocks. With no failures,
-    /// waits until everything known so far is written.
+    /// Lists sectors that members failed to write, or takes trust from failed members; tells every shard, and writes it to
+    /// the superblocks. With no failures, waits until everything known so far is written.
     pub(crate) async fn fail_members(&self, failures: &[Failure]) -> FailureOutcome {
         let began = self.steward.shared.world.now();
+        let all = failures.len();
+        let failures = &self.list_unwritten(failures).await[..];
+        if failures.len() < all && sabotage::is(Sabotage::BadBlockUnrecorded) {
+            return FailureOutcome::Recorded;
+        }
         let is_new = self.judge.judge_together(failures).await;
         let steward = &self.steward;
         let version = steward.master().version();
@@ -242,11 +252,21 @@ impl<W: World> Recorder<W> {
     }
 
     async fn write_superblock(&self, (member, superblock): &Image) -> Result<(), IoError> {
-        assert!(!self.steward.shared.config.read_only, "nothing is written to a member of a read-only array");
+        let log = self.steward.master().log_to_write(*member);
+        if let Some(LogPage { changes, place, bytes }) = log {
+            self.write_metadata(*member, place.start, &bytes).await?;
+            self.steward.apply(Change::BadBlocks(BadBlocks::Written { member: *member, changes }));
+        }
         let bytes = superblock.encode();
         let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);
+        self.write_metadata(*member, superblock.super_offset, &bytes[..length.len_bytes()]).await
+    }
+
+    async fn write_metadata(&self, member: usize, at: Sector, bytes: &[u8]) -> Result<(), IoError> {
+        assert!(!self.steward.shared.config.read_only, "nothing is written to a member of a read-only array");
+        let length = Sectors::from_bytes_floor(bytes.len() as u64);
         let mut pieces = buffers::take(&self.steward.shared.world, Pool::Metadata, length).await;
-        pieces.copy_from(&bytes[..length.len_bytes()]);
-        self.steward.shared.members.get(*member).write(superblock.super_offset, pieces.freeze(), Fua::Yes).await
+        pieces.copy_from(bytes);
+        self.steward.shared.members.get(member).write(at, pieces.freeze(), Fua::Yes).await
     }
 }

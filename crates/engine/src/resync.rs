@@ -9,17 +9,19 @@ mod check;
 use crate::buffers;
 use crate::failure::{Failure, ReadError};
 use crate::findings::Findings;
+use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
 use crate::progress::{PassCounts, PassKind, PassOrder, WINDOW};
 use crate::row_io::RowIo;
 use crate::row_parity::{OldBytes, parity_of, recover_blocks};
 use crate::shared::Shared;
+use crate::view::SlotMember;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
-use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_block::{ArraySector, ErrorKind, IoError, Lease, MemberSector, Range, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
 
 /// Pieces of a window that has an unreadable sector: 4 KiB.
@@ -30,6 +32,13 @@ struct Found {
     slot: Slot,
     at: MemberSector,
     bytes: Option<Lease>,
+    /// The member lacks every sector of it, as its bad-block list says.
+    lacks_all: bool,
+}
+
+/// Whether smaller pieces could show more: some sectors of a block could perhaps be read.
+fn is_mixed(found: &[Found]) -> bool {
+    found.iter().any(|block| block.bytes.is_none() && !block.lacks_all)
 }
 
 /// A stretch that a pass locks and works on at once.
@@ -82,29 +91,73 @@ impl<W: World> Resync<W> {
         Resync { shared, rows, reading, findings: RefCell::default() }
     }
 
-    /// Passes over one window, which the caller has locked. If something in it cannot be read, the window is repeated in
-    /// small pieces, so that one bad sector affects only its own row of sectors.
+    /// Passes over one window, which the caller has locked. If something in it cannot be read or written, the window is
+    /// repeated in small pieces, so that one bad sector affects only its own row of sectors.
     pub(crate) async fn resync_window(&self, order: &PassOrder, window: Window) -> Result<PassCounts, IoError> {
         let length = window.length.0;
         assert!(length > 0 && length <= WINDOW, "a window fits one piece of the arena");
-        if let Some(counts) = self.resync_piece(order, window).await? {
-            return Ok(counts);
+        let mut unreadable = Vec::new();
+        let mut sum = match self.resync_piece(order, window).await? {
+            Some(counts) if length == 1 || !counts.is_mixed() => {
+                unreadable.extend((counts.unreadable > 0).then_some(MemberSector(window.at)));
+                counts
+            }
+            Some(_) | None => self.resync_apart(order, window, &mut unreadable).await?,
+        };
+        if self.list_lacking(order, &unreadable).await? {
+            sum.listed += std::mem::take(&mut sum.unreadable);
         }
+        Ok(sum)
+    }
+
+    async fn resync_apart(
+        &self,
+        order: &PassOrder,
+        window: Window,
+        unreadable: &mut Vec<MemberSector>,
+    ) -> Result<PassCounts, IoError> {
+        let length = window.length.0;
         assert!(length > 1, "a single sector is always settled");
         mark::hit(Mark::ResyncTakenApart);
         let mut sum = PassCounts::default();
         for start in (0..length).step_by(SMALL_PIECE as usize) {
             let small = window.part(start, SMALL_PIECE.min(length - start));
-            if let Some(counts) = self.resync_piece(order, small).await? {
+            let counts = self.resync_piece(order, small).await?;
+            if let Some(counts) = counts.filter(|counts| !counts.is_mixed()) {
                 sum.add(counts);
                 continue;
             }
             for start in 0..small.length.0 {
-                let counts = self.resync_piece(order, small.part(start, 1)).await?;
-                sum.add(counts.expect("a single sector is always settled"));
+                let sector = small.part(start, 1);
+                let counts = self.resync_piece(order, sector).await?.expect("a single sector is always settled");
+                unreadable.extend((counts.unreadable > 0).then_some(MemberSector(sector.at)));
+                sum.add(counts);
             }
         }
         Ok(sum)
+    }
+
+    /// Lists these sectors on the members that the pass gives their content, because no member could give it: so one
+    /// sector is lost, and not the whole member. Returns whether they are listed.
+    async fn list_lacking(&self, order: &PassOrder, sectors: &[MemberSector]) -> Result<bool, IoError> {
+        if sectors.is_empty() {
+            return Ok(false);
+        }
+        let lacking: Vec<(usize, Range)> = self.shared.with_view(|view| {
+            let target = |slot: Slot| match order.kind {
+                PassKind::Replace => view.replacement(slot).filter(|second| Some(second.index) == order.second),
+                PassKind::Recovery => view.writable().contains(slot).then(|| view.member(slot)),
+                PassKind::Resync | PassKind::Check | PassKind::Repair => None,
+            };
+            let targets = order.recovering.iter().filter_map(target);
+            let of_target =
+                |target: SlotMember| sectors.iter().map(move |at| (target.index, target.range(*at, Sectors(1))));
+            targets.flat_map(of_target).collect()
+        });
+        if lacking.is_empty() {
+            return Ok(false);
+        }
+        self.shared.calls.call(STEWARD, Call::ListLacking(lacking)).await.listed()
     }
 
     /// `None`: something could not be read, and the piece is more than one sector.
@@ -137,8 +190,8 @@ impl<W: World> Resync<W> {
             };
             let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
             let failures = self.shared.write_block(to, at, &bytes).await;
-            self.settle_pass(&failures).await?;
-            return Ok(Some(PassCounts::default()));
+            let failed = self.settle_pass(&failures).await?;
+            return Ok(Some(PassCounts { failed, ..PassCounts::default() }));
         }
         mark::hit(Mark::RecoveryUnreadable);
         Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() }))
@@ -167,8 +220,8 @@ impl<W: World> Resync<W> {
                 mark::hit(Mark::ReplacedFromOthers);
             }
             let failure = self.shared.write_second(slot, order.second, at, bytes).await.err();
-            self.settle_pass(failure.as_slice()).await?;
-            return Ok(Some(PassCounts::default()));
+            let failed = self.settle_pass(failure.as_slice()).await?;
+            return Ok(Some(PassCounts { failed, ..PassCounts::default() }));
         }
         match &self.rows {
             // The block is computed, whether or not it can be read by now, and written to both members.
@@ -184,7 +237,7 @@ impl<W: World> Resync<W> {
         let copies = self.shared.layout.copies(at);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
-        if length.0 > 1 && found.iter().any(|copy| copy.bytes.is_none()) {
+        if length.0 > 1 && is_mixed(&found) {
             return Ok(None);
         }
         let Some(canonical) = found.iter().position(|copy| copy.bytes.is_some()) else {
@@ -210,7 +263,7 @@ impl<W: World> Resync<W> {
                 failures.extend(self.shared.write_block(slot, place, right).await);
             }
         }
-        self.settle_pass(&failures).await?;
+        window.failed += self.settle_pass(&failures).await?;
         Ok(Some(window))
     }
 
@@ -231,7 +284,7 @@ impl<W: World> Resync<W> {
             let _reads = if is_recovery { Some(self.reading.acquire(1).await) } else { None };
             self.read_window(present.map(|slot| (slot, at)), length).await?
         };
-        if length.0 > 1 && found.iter().any(|block| block.bytes.is_none()) {
+        if length.0 > 1 && is_mixed(&found) {
             return Ok(None);
         }
         let chunk = self.shared.layout.chunk().0;
@@ -293,8 +346,10 @@ impl<W: World> Resync<W> {
             old = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
         }
         let at = MemberSector(at.0 + start.0);
-        self.heal_blocks(map, &old, &healed, at).await?;
-        self.correct_parity(map, old, at, usable).await
+        let failed = self.heal_blocks(map, &old, &healed, at).await?;
+        let mut window = self.correct_parity(map, old, at, usable).await?;
+        window.failed += failed;
+        Ok(window)
     }
 
     /// The slots of a row that a window at this sector may write.
@@ -308,7 +363,7 @@ impl<W: World> Resync<W> {
         known: &OldBytes,
         healed: &[usize],
         at: MemberSector,
-    ) -> Result<(), IoError> {
+    ) -> Result<u64, IoError> {
         assert!(known.data.iter().all(Option::is_some), "a block is healed from all the others");
         let mut failures = Vec::new();
         if !healed.is_empty() {
@@ -345,7 +400,7 @@ impl<W: World> Resync<W> {
             }
             failures.extend(self.shared.write_block(slot, at, right).await);
         }
-        self.settle_pass(&failures).await?;
+        window.failed += self.settle_pass(&failures).await?;
         Ok(window)
     }
 
@@ -370,9 +425,15 @@ impl<W: World> Resync<W> {
                     None
                 }
             };
-            found.push(Found { slot, at, bytes });
+            let lacks_all = bytes.is_none() && self.lacks_all(slot, at, length);
+            found.push(Found { slot, at, bytes, lacks_all });
         }
         Ok(found)
+    }
+
+    fn lacks_all(&self, slot: Slot, at: MemberSector, length: Sectors) -> bool {
+        let member = self.shared.with_view(|view| view.member(slot));
+        self.shared.members.get(member.index).lacks_all(member.range(at, length))
     }
 
     /// A read that was cut because its member does not answer now is made again: there is time, and the block may be
@@ -386,11 +447,12 @@ impl<W: World> Resync<W> {
         }
     }
 
-    async fn settle_pass(&self, failures: &[Failure]) -> Result<(), IoError> {
+    /// Returns how many there are.
+    async fn settle_pass(&self, failures: &[Failure]) -> Result<u64, IoError> {
         if failures.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         mark::hit(Mark::ResyncWriteFailed);
-        self.shared.report(failures).await.into_recorded().map(|_recorded| ())
+        self.shared.report(failures).await.into_recorded().map(|_recorded| failures.len() as u64)
     }
 }

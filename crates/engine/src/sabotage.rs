@@ -114,6 +114,10 @@ pub enum Sabotage {
     ListUnflushed,
     /// Lets writes go without bits while superblocks still list the bitmap.
     DropListed,
+    /// Answers a write that one member missed before that member's log lists the sectors.
+    BadBlockUnrecorded,
+    /// Trusts a listed sector again before what was written to it is durable.
+    BadBlockClearedEarly,
     /// Makes parity fit a data block that is known to be wrong.
     RepairByData,
     /// Lets writes into a window that a check compares.
@@ -122,7 +126,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 51] = [
+    pub const ALL: [Sabotage; 53] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -172,6 +176,8 @@ impl Sabotage {
         Sabotage::ListUndrained,
         Sabotage::ListUnflushed,
         Sabotage::DropListed,
+        Sabotage::BadBlockUnrecorded,
+        Sabotage::BadBlockClearedEarly,
         Sabotage::RepairByData,
         Sabotage::CheckUnlocked,
     ];

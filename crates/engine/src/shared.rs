@@ -99,6 +99,7 @@ impl<W: World> Shared<W> {
         for of_slot in view.slots.members() {
             assert!(of_slot.index < members.len(), "a slot has a member of the plan");
         }
+        members.set_bad_blocks(&view.bad_blocks);
         Rc::new(Shared {
             epochs: Epochs::new(view.epoch),
             view: RefCell::new(Rc::new(view)),
@@ -186,6 +187,9 @@ impl<W: World> Shared<W> {
         }
         let failed = self.with_view(|before| left_out(before, &view));
         self.balance.set_write_mostly(view.slots.write_mostly());
+        if self.with_view(|before| before.bad_blocks != view.bad_blocks) {
+            self.members.set_bad_blocks(&view.bad_blocks);
+        }
         self.view.replace(Rc::new(view));
         sabotage::to_cut_off(failed).into_iter().for_each(|member| self.members.get(member).mark_dead());
         self.view_changed.notify_all();
@@ -219,7 +223,7 @@ impl<W: World> Shared<W> {
         for failure in failures {
             assert!(failure.slot.0 < self.layout.slots(), "a member of a slot failed");
             match self.verdict(failure) {
-                Verdict::FailOrFreeze | Verdict::Freeze => grave.push(*failure),
+                Verdict::List | Verdict::FailOrFreeze | Verdict::Freeze => grave.push(*failure),
                 Verdict::ReadElsewhere => {}
                 Verdict::FailRequest => {
                     assert!(!self.is_redundant(), "other copies answer, or the array freezes");

@@ -28,6 +28,9 @@ pub enum Operation {
 pub enum Verdict {
     /// Serve the read from the others; the member stays.
     ReadElsewhere,
+    /// List the sectors in the member's bad-block log, if it has one and others have the sectors; else
+    /// [`Verdict::FailOrFreeze`].
+    List,
     /// Fail the member if the array can serve without it; else freeze the array.
     FailOrFreeze,
     /// No member is at fault: the array takes no more writes until it is started again.
@@ -90,6 +93,7 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             OnFull::Freeze => Verdict::Freeze,
             OnFull::Fail => Verdict::FailOrFreeze,
         },
+        (Operation::Write, ErrorKind::Media) => Verdict::List,
         (
             Operation::Write | Operation::Superblock,
             ErrorKind::Media

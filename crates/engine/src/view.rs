@@ -5,6 +5,7 @@
 //! of the one before is recorded, and its recovery begins after a drain; or the member that was copied beside it, which
 //! every write has gone to.
 
+use crate::bad_blocks::BadBlockList;
 use crate::intent::{BitsRound, BitsShape};
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 
@@ -135,6 +136,8 @@ pub struct View {
     pub bits_round: BitsRound,
     /// What the bits stand for, if the array has a bitmap.
     pub(crate) bits: Option<BitsShape>,
+    /// The sectors that members lack, by the index of the member; without those that lack none.
+    pub(crate) bad_blocks: Vec<(usize, BadBlockList)>,
     /// Whether the superblocks already record the members that take no writes. Until then no write or flush that left
     /// out a member may be answered.
     pub is_recorded: bool,
@@ -253,6 +256,7 @@ mod tests {
                 copies: Copies::Any,
                 bits_round: BitsRound::default(),
                 bits: None,
+                bad_blocks: Vec::new(),
                 is_recorded: true,
             };
             (view.admit(Wish::Read), view.admit(Wish::Write))

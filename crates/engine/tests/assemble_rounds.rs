@@ -137,7 +137,7 @@ impl Model {
 
     fn candidates(&self, given: impl Iterator<Item = usize>) -> Vec<Candidate> {
         let disk = |at: usize| self.disks[at].clone();
-        given.filter_map(disk).map(|superblock| Candidate { superblock, device_size: DEVICE }).collect()
+        given.filter_map(disk).map(|superblock| Candidate::new(superblock, DEVICE)).collect()
     }
 
     /// Starts anew after a crash, as the engine does: the lagging ones are brought up first.

@@ -50,7 +50,7 @@ fn array(level: Level) -> Vec<Candidate> {
     let count = options.raid_disks + options.spare_devices;
     let members: Vec<_> = (0..count).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8; 16] }).collect();
     let made = create(&options, &members).unwrap().superblocks.into_iter().flatten();
-    made.map(|superblock| Candidate { superblock, device_size: DEVICE }).collect()
+    made.map(|superblock| Candidate::new(superblock, DEVICE)).collect()
 }
 
 /// One change of the array, or of what all members say about it.

@@ -16,8 +16,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place as Role, ReadOnlyReason, StartPlan, assemble};
+use uraid_engine::{
+    AssembleError, AssembleOptions, BadBlockList, Candidate, Place as Role, ReadOnlyReason, StartPlan, assemble,
+};
 use uraid_format::Superblock;
+use uraid_format::bad_blocks::{BadBlockLog, counting_extent};
 
 /// Judges images of all members.
 pub struct Judge {
@@ -79,6 +82,19 @@ pub(crate) fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
     let bytes: &[u8; 4096] = image[start..start + 4096].try_into().expect("4096 bytes");
     let size = Sectors((image.len() / SECTOR_BYTES) as u64);
     Superblock::parse(bytes, Sector(SUPER_AT), size).map_err(|error| error.to_string())
+}
+
+/// The bad-block list of a member's image, by the real parser; `None` if the member has no log.
+pub fn bad_blocks_of(image: &[u8], superblock: &Superblock) -> Result<Option<BadBlockList>, String> {
+    if superblock.bad_blocks.size == 0 {
+        return Ok(None);
+    }
+    let Some(place) = counting_extent(superblock).map_err(|error| error.to_string())? else {
+        return Ok(Some(BadBlockList::default()));
+    };
+    let bytes = &image[place.start.0 as usize * SECTOR_BYTES..place.end().0 as usize * SECTOR_BYTES];
+    let log = BadBlockLog::parse(bytes, superblock.bad_blocks.shift).map_err(|error| error.to_string())?;
+    Ok(Some(BadBlockList::from(&log)))
 }
 
 impl Judge {
@@ -150,7 +166,9 @@ impl Judge {
                 Err(_) if self.may_be_damaged(slot as u16) => continue,
                 Err(found) => return Err(format!("M1: superblock of disk {slot}: {found}")),
             };
-            candidates.push(Candidate { superblock, device_size: Sectors(self.disks[slot].size_now()) });
+            let bad_blocks = bad_blocks_of(image, &superblock).map_err(|found| format!("disk {slot}: {found}"))?;
+            let device_size = Sectors(self.disks[slot].size_now());
+            candidates.push(Candidate { superblock, device_size, bad_blocks });
             owners.push(slot);
         }
         let slots = self.setup.shape.slots;

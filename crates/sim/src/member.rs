@@ -13,7 +13,6 @@ use crate::rng::Rng;
 use crate::trace::Event;
 use crate::watch::SUPER_AT;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::oneshot;
@@ -117,8 +116,7 @@ pub struct Disk {
     medium: RefCell<Medium>,
     latency: Latency,
     faults: RefCell<Vec<Fault>>,
-    // Unreadable sectors, and whether a read has failed on each.
-    latent: RefCell<BTreeMap<u64, bool>>,
+    spots: faulty::BadSpots,
     lie: Cell<Option<Lie>>,
     is_gone: Cell<bool>,
     /// The error of every operation if the member's bus has failed.
@@ -165,7 +163,7 @@ impl Disk {
             medium: RefCell::new(Medium::new(bytes, data_start)),
             latency,
             faults: RefCell::default(),
-            latent: RefCell::default(),
+            spots: faulty::BadSpots::default(),
             lie: Cell::new(None),
             is_gone: Cell::new(false),
             bus: Cell::new(None),
@@ -186,16 +184,6 @@ impl Disk {
     /// Sets the watch over every access.
     pub fn set_watch(&self, watch: Option<Rc<dyn Watch>>) {
         *self.watch.borrow_mut() = watch;
-    }
-
-    /// Makes sectors unreadable until they are written.
-    pub fn add_latent(&self, sectors: impl IntoIterator<Item = u64>) {
-        self.latent.borrow_mut().extend(sectors.into_iter().map(|sector| (sector, false)));
-    }
-
-    /// Whether a sector cannot be read until it is written.
-    pub fn has_latent(&self, sector: u64) -> bool {
-        self.latent.borrow().contains_key(&sector)
     }
 
     /// Starts a lie, or ends it.
@@ -346,7 +334,7 @@ impl Disk {
                     self.may_be_failed.set(true);
                 }
             }
-            if op == Op::Read && self.is_latent(at, length) {
+            if self.is_bad_spot(op, at, length) {
                 fate = Fate::Error { kind: ErrorKind::Media, has_effect: false };
             }
             if self.cut_off(op, at, length) {
@@ -410,10 +398,7 @@ impl Disk {
         match result {
             Ok(()) => {
                 self.medium.borrow_mut().complete(number);
-                let mut latent = self.latent.borrow_mut();
-                for sector in at..at + length {
-                    latent.remove(&sector);
-                }
+                self.mend_latent(at, length);
             }
             Err((_, has_effect)) => self.medium.borrow_mut().abandon(number, has_effect),
         }

@@ -92,6 +92,9 @@ impl Rig {
         if setup.bits.is_some() {
             guard.check_bits(BitsCheck::new(model.clone(), &disks));
         }
+        if setup.has_logs {
+            guard.allow_logs();
+        }
         if !setup.is_redundant() {
             // A client with two flushes in flight may receive the error from only one of them.
             let oracle = oracle.clone();

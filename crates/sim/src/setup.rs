@@ -14,6 +14,11 @@ use std::rc::Rc;
 use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
 
+/// Where a member's bad-block log begins: behind the bitmap.
+pub const LOG_AT: u64 = BITMAP_AT + BITMAP_SECTORS;
+/// The sectors of a log.
+pub const LOG_SECTORS: u64 = 8;
+
 /// Whether more members fail than the level survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OverBudget {
@@ -85,6 +90,8 @@ pub struct Setup {
     pub slow_disk: Option<u16>,
     /// The write-intent bitmap, if it has one.
     pub bits: Option<Bits>,
+    /// Whether the members have bad-block logs.
+    pub has_logs: bool,
 }
 
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
@@ -189,6 +196,7 @@ impl Setup {
             slow_disk: if rng.chance(1, 8) { Some(rng.below(u64::from(slots)) as u16) } else { None },
             kinds,
             bits: None,
+            has_logs: false,
         };
         let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty) };
         setup.with_bits(bits)
@@ -200,6 +208,13 @@ impl Setup {
             self.data_offsets.iter_mut().for_each(|offset| *offset += BITMAP_SECTORS);
         }
         Setup { bits, ..self }
+    }
+
+    /// The same array with a bad-block log on every member, for which the data begins further behind.
+    pub fn with_logs(mut self) -> Setup {
+        let room = LOG_AT + LOG_SECTORS - BITMAP_AT - if self.bits.is_some() { BITMAP_SECTORS } else { 0 };
+        self.data_offsets.iter_mut().for_each(|offset| *offset += room);
+        Setup { has_logs: true, ..self }
     }
 
     /// Draws the setup of a long seed: members always have faults, but never more than it can continue with.
@@ -256,6 +271,7 @@ impl Setup {
             roles: 128,
             slow_disk: None,
             bits: None,
+            has_logs: false,
         }
     }
 
@@ -327,7 +343,10 @@ impl Setup {
             corrected_reads: 0,
             device_uuid,
             devflags: 0,
-            bad_blocks: BadBlocks::default(),
+            bad_blocks: match self.has_logs {
+                true => BadBlocks { shift: 0, size: LOG_SECTORS as u16, offset: (LOG_AT - SUPER_AT) as i32 },
+                false => BadBlocks::default(),
+            },
             updated: 1_600_000_000,
             events: 1,
             resync_offset: if self.starts_dirty { 0 } else { Superblock::CLEAN },
@@ -357,6 +376,10 @@ impl Setup {
             let start = BITMAP_AT as usize * SECTOR_BYTES;
             let page = bits.page(self, self.superblock(slot).set_uuid);
             bytes[start..start + page.len()].copy_from_slice(&page);
+        }
+        if self.has_logs {
+            let start = LOG_AT as usize * SECTOR_BYTES;
+            bytes[start..start + LOG_SECTORS as usize * SECTOR_BYTES].fill(0xff);
         }
         let geometry = Geometry {
             size: Sectors(size),

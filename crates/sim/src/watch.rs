@@ -7,6 +7,7 @@
 use crate::bits::{BITMAP_AT, BITMAP_SECTORS, BitsCheck};
 use crate::member::{Access, Op, Watch};
 use crate::model::{Model, Place};
+use crate::setup::{LOG_AT, LOG_SECTORS};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -27,6 +28,7 @@ pub struct Guard {
     // Places that refused operations may have left half written.
     torn: RefCell<BTreeSet<Place>>,
     bits: RefCell<Option<BitsCheck>>,
+    has_logs: Cell<bool>,
     is_pass_running: Cell<bool>,
     // Sectors of the members, the same on all, with an operation that began while a pass ran: it may write what it had to
     // compute of the row, also when the pass has ended.
@@ -98,6 +100,7 @@ impl Guard {
             used,
             torn: RefCell::default(),
             bits: RefCell::default(),
+            has_logs: Cell::new(false),
             is_pass_running: Cell::new(false),
             begun_in_pass: RefCell::default(),
             is_read_only: Cell::new(false),
@@ -113,6 +116,11 @@ impl Guard {
     /// The array has a bitmap: no data goes to a member before its bit, unless a resync or recovery writes it.
     pub fn check_bits(&self, bits: BitsCheck) {
         *self.bits.borrow_mut() = Some(bits);
+    }
+
+    /// The members have bad-block logs, which may be written.
+    pub fn allow_logs(&self) {
+        self.has_logs.set(true);
     }
 
     /// Sets an action for every failed operation of a member.
@@ -230,6 +238,10 @@ impl Guard {
         if access.at < data {
             let bitmap = BITMAP_AT..BITMAP_AT + BITMAP_SECTORS;
             if self.bits.borrow().is_some() && bitmap.contains(&access.at) && end <= bitmap.end {
+                return Ok(());
+            }
+            let is_log = access.at == LOG_AT && end <= LOG_AT + LOG_SECTORS;
+            if self.has_logs.get() && is_log {
                 return Ok(());
             }
             let is_superblock = access.at == SUPER_AT && end <= SUPER_AT + SUPER_SECTORS;

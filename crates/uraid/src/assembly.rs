@@ -57,13 +57,19 @@ pub(crate) fn decide(
 /// Why an array opens read-only; `name` returns the name of a member of its plan.
 pub(crate) fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Option<String> {
     let reason = plan.read_only?;
-    let has_bad = |member: &MemberPlan| member.superblock.features.contains(Features::BAD_BLOCKS);
-    let bad = plan.members.iter().enumerate().filter(|(_, member)| has_bad(member));
+    // Every mdadm makes lists that count in sectors.
+    let has_odd = |member: &MemberPlan| {
+        member.superblock.features.contains(Features::BAD_BLOCKS) && member.superblock.bad_blocks.shift != 0
+    };
+    let bad = plan.members.iter().enumerate().filter(|(_, member)| has_odd(member));
     let bad: Vec<String> = bad.map(|(at, _)| name(at)).collect();
     Some(match reason {
         ReadOnlyReason::BadBlocks if !bad.is_empty() => {
-            let verb = if bad.len() > 1 { "have" } else { "has" };
-            format!("{} {verb} bad blocks recorded, which uraid cannot keep up to date yet", bad.join(", "))
+            let verb = if bad.len() > 1 { "have lists" } else { "has a list" };
+            format!(
+                "{} {verb} of bad blocks in units other than sectors, which uraid reads and does not write",
+                bad.join(", ")
+            )
         }
         ReadOnlyReason::Requested
         | ReadOnlyReason::OldSuperblock

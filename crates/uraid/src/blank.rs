@@ -148,7 +148,7 @@ mod tests {
             (0..slots).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] }).collect();
         let superblocks = create(&options, &devices).expect("an array").superblocks;
         let candidates: Vec<Candidate> =
-            superblocks.into_iter().flatten().map(|superblock| Candidate { superblock, device_size: DEVICE }).collect();
+            superblocks.into_iter().flatten().map(|superblock| Candidate::new(superblock, DEVICE)).collect();
         assemble(&candidates, &AssembleOptions { run: true, ..AssembleOptions::default() }).expect("it starts")
     }
 

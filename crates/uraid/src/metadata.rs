@@ -6,12 +6,13 @@ use crate::asking::{self, NoAnswer};
 use crate::member_name::{self, NameError};
 use crate::warn;
 use std::time::Duration;
-use uraid_block::{IoError, Range, SECTOR_BYTES, Sector};
+use uraid_block::{IoError, SECTOR_BYTES, Sector};
+use uraid_engine::BadBlockList;
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::signature::{self, Signature};
 use uraid_format::{Features, FindError, Found, Superblock, SuperblockError, find};
-use uraid_host::{Access, BadSectors, Claimed, OpenError};
+use uraid_host::{Access, Claimed, OpenError};
 
 /// Why a member was not claimed.
 #[derive(Debug, thiserror::Error)]
@@ -140,12 +141,14 @@ pub(crate) fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
 }
 
 /// The bad sectors of a claimed member, by the list beside its superblock.
-pub(crate) fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadSectors, MetadataError> {
+pub(crate) fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadBlockList, MetadataError> {
     let broken = |source| MetadataError::BadBlocks { member: member.name().to_owned(), source };
-    let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else { return Ok(BadSectors::default()) };
+    let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else {
+        return Ok(BadBlockList::default());
+    };
     let mut bytes = vec![0; list.length.len_bytes()];
     member.read_at(byte(list.start), &mut bytes).map_err(failed(member, "reading the bad-block list"))?;
-    bad_sectors(&bytes, superblock).map_err(broken)
+    bad_block_list(&bytes, superblock).map_err(broken)
 }
 
 /// The bitmap of a claimed member, if its superblock says that there is one.
@@ -155,9 +158,8 @@ pub(crate) fn bitmap(member: &Claimed, superblock: &Superblock) -> Option<Result
 }
 
 /// The sectors that the bytes of a superblock's list name.
-pub(crate) fn bad_sectors(bytes: &[u8], superblock: &Superblock) -> Result<BadSectors, BadBlocksError> {
-    let log = BadBlockLog::parse(bytes, superblock.bad_blocks.shift)?;
-    Ok(BadSectors::new(log.ranges.iter().map(|range| Range::new(range.start, range.length))))
+pub(crate) fn bad_block_list(bytes: &[u8], superblock: &Superblock) -> Result<BadBlockList, BadBlocksError> {
+    Ok(BadBlockList::from(&BadBlockLog::parse(bytes, superblock.bad_blocks.shift)?))
 }
 
 /// Warns if a member has superblocks of several arrays, and says how one was chosen.

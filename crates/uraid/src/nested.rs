@@ -11,11 +11,11 @@ use crate::{metadata, names, warn};
 use std::rc::Rc;
 use uraid_arrays::{ArrayIndex, HostArray, Members};
 use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
-use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason};
+use uraid_engine::{AssembleOptions, BadBlockList, Candidate, ReadOnlyReason};
 use uraid_format::bad_blocks::{self, BadBlocksError};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
 use uraid_format::{Features, FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
-use uraid_host::{BadSectors, CLIENT_ARENA, Local};
+use uraid_host::{CLIENT_ARENA, Local};
 
 /// Why arrays make up no array.
 #[derive(Debug, thiserror::Error)]
@@ -30,21 +30,21 @@ pub(crate) enum NestedError {
 
 /// Adds the array that the arrays of `stack` make up, or returns the same stack if they have no superblocks. An array
 /// that is not a member is left out, and this is reported.
-pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
+pub(crate) fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
     let found = one_shot::run(&stack, true, |arrays, local| async move { look(&arrays, &local).await })?;
     let mut carriers = Vec::new();
     let mut bitmaps = Vec::new();
     let mut candidates = Vec::new();
     let mut left_out = Vec::new();
     for (index, found) in found.into_iter().enumerate() {
-        let array = &mut stack.arrays[index];
+        let array = &stack.arrays[index];
         match found {
             Ok(carried) => {
-                array.bad = carried.bad;
                 carriers.push(index);
                 bitmaps.push(carried.bitmap);
                 let device_size = array.plan.layout.array_size();
-                candidates.push(Candidate { superblock: carried.superblock, device_size });
+                let bad_blocks = Some(carried.bad);
+                candidates.push(Candidate { bad_blocks, ..Candidate::new(carried.superblock, device_size) });
             }
             Err(source) if is_telling(&source) => {
                 let error = CarriedError { array: array.name.clone(), source };
@@ -77,7 +77,7 @@ pub(crate) fn raise(mut stack: Stack, options: &AssembleOptions) -> Result<Stack
         plan.refused.iter().map(|refused| (carried_by[refused.candidate].clone(), refused.reason.to_string()));
     left_out.extend(refused.map(|(path, reason)| LeftOut { path, reason }));
     let members = Members::Arrays((0..arrays.len()).map(ArrayIndex).collect());
-    arrays.push(Assembled { name, plan, members, roster: Roster::default(), bad: BadSectors::default(), left_out });
+    arrays.push(Assembled { name, plan, members, roster: Roster::default(), left_out });
     Ok(Stack::new(arrays, stack.force))
 }
 
@@ -112,7 +112,7 @@ fn is_telling(error: &LookError) -> bool {
 /// The superblock on an array.
 struct Carried {
     superblock: Superblock,
-    bad: BadSectors,
+    bad: BadBlockList,
     bitmap: Result<BitmapImage, BitmapUnusable>,
 }
 
@@ -132,10 +132,10 @@ async fn look_at(array: &HostArray, local: &Local) -> Result<Carried, LookError>
     }
     let superblock = superblock_in(size, &blocks).map_err(LookError::Find)?;
     let bad = match bad_blocks::counting_extent(&superblock)? {
-        None => BadSectors::default(),
+        None => BadBlockList::default(),
         Some(list) => {
             let bytes = read(array, local, list.start, list.length.len_bytes()).await.map_err(LookError::ReadList)?;
-            metadata::bad_sectors(&bytes, &superblock)?
+            metadata::bad_block_list(&bytes, &superblock)?
         }
     };
     let bitmap = bitmap(array, local, &superblock).await;

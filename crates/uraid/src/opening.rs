@@ -20,10 +20,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_arrays::Members;
-use uraid_engine::{AssembleOptions, Candidate, StartPlan};
+use uraid_engine::{AssembleOptions, BadBlockList, Candidate, StartPlan};
 use uraid_format::Superblock;
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
-use uraid_host::{Access, BadSectors, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
+use uraid_host::{Access, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
 
 /// How long a killed process may take to release members and sockets.
 const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
@@ -133,7 +133,7 @@ pub(crate) fn assemble_all(
 }
 
 /// What is read of a member before its array is assembled.
-type ReadMember = (Superblock, BadSectors, Option<Bitmap>);
+type ReadMember = (Superblock, BadBlockList, Option<Bitmap>);
 
 /// A bitmap as it was read.
 type Bitmap = Result<BitmapImage, BitmapUnusable>;
@@ -178,8 +178,8 @@ impl Opened {
         });
         let left_out = self.left_out.iter().cloned().chain(refused).collect();
         let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
-        let (members, roster, bad) = (Members::Claimed(members), Roster::default(), BadSectors::default());
-        Assembled { name, plan, members, roster, bad, left_out }
+        let (members, roster) = (Members::Claimed(members), Roster::default());
+        Assembled { name, plan, members, roster, left_out }
     }
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Res
             left_out.push(LeftOut { path, reason });
         };
         let claimed = timeouts.claim(name, access);
-        let (mut member, read) = match claimed.and_then(|member| Ok(timeouts.read(member)?)) {
+        let (member, read) = match claimed.and_then(|member| Ok(timeouts.read(member)?)) {
             Ok(read) => read,
             Err(error) if error.is_absent() => {
                 leave_out(&error);
@@ -261,8 +261,8 @@ pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Res
         match read {
             Ok((superblock, bad, bitmap)) => {
                 bitmaps.push(bitmap);
-                member.add_bad(bad);
-                candidates.push(Candidate { superblock, device_size: member.size() });
+                let bad_blocks = Some(bad);
+                candidates.push(Candidate { bad_blocks, ..Candidate::new(superblock, member.size()) });
                 members.push(member);
             }
             Err(error @ MetadataError::Io { .. }) => {

@@ -27,7 +27,7 @@ use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::sizes::counted;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
-use uraid_engine::{FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
+use uraid_engine::{BadBlockList, FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
 
 /// How often the status is checked. It is also checked after `fail`, and before and after the stop, so that no change
@@ -137,7 +137,7 @@ impl Overseer {
         })
     }
 
-    fn member_io(&self, counts: &MemberCounts, is_needed: bool) -> MemberIo {
+    fn member_io(&self, counts: &MemberCounts, bad_blocks: &BadBlockList, is_needed: bool) -> MemberIo {
         let of = |kind| {
             let of_kind = counts.kind(kind);
             MemberRequests { count: of_kind.requests, bytes: of_kind.bytes, errors: of_kind.errors }
@@ -154,6 +154,7 @@ impl Overseer {
             flushes: of(RequestKind::Flush),
             discards: of(RequestKind::Discard),
             read_elsewhere_sectors: counts.read_elsewhere.0,
+            bad_blocks: bad_blocks.ranges().iter().map(|range| (range.start.0, range.length.0)).collect(),
             slowest,
             unanswered_ms: u64::try_from(counts.unanswered_for.as_millis()).unwrap_or(u64::MAX),
             is_needed,
@@ -303,7 +304,7 @@ impl Controlled for Overseer {
         let io = |index: usize| {
             let of_shards = counts.iter().map(|shard| shard.member(index));
             let sum = of_shards.fold(MemberCounts::default(), |sum, shard| sum.and(&shard));
-            self.member_io(&sum, status.errors[index].is_needed)
+            self.member_io(&sum, &status.bad_blocks[index], status.errors[index].is_needed)
         };
         let mut members: Vec<Member> =
             (0..status.members.len()).filter_map(|index| self.member_entry(index, &status, io(index))).collect();

@@ -151,6 +151,10 @@ impl PassLines {
         if !last.skipped.is_zero() {
             text = format!("{text}, {} without redundancy left to check", sizes::binary(last.skipped));
         }
+        if !last.listed.is_zero() {
+            let lacking = sizes::binary(last.listed);
+            text = format!("{text}, {lacking} that no member could give: the new member's bad-block list names them");
+        }
         if !last.unreadable.is_zero() {
             let what = match last.kind {
                 PassKind::Resync => "the array stays marked dirty",

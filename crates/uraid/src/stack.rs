@@ -11,7 +11,7 @@ use uraid_arrays::{ArrayIndex, ArraySetup, Members, options_for};
 use uraid_engine::verdict::OnFull;
 use uraid_engine::{Config, StartError, StartPlan, Status, StopError};
 use uraid_format::uuid;
-use uraid_host::{ArenaBlocks, BadSectors, CLIENT_ARENA, Claimed, Options};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Claimed, Options};
 
 /// The buffers for the requests of each array's clients. A client may send 32 MiB at once; one request gets at most
 /// half of the buffers.
@@ -35,8 +35,6 @@ pub(crate) struct Assembled {
     pub members: Members,
     /// The members while it runs, those that were added too. Empty before that.
     pub roster: Roster,
-    /// The bad-block list of this array as a member of another one.
-    pub bad: BadSectors,
     /// Members that were given but are left out.
     pub left_out: Vec<LeftOut>,
 }
@@ -261,10 +259,9 @@ impl Stack {
             }
             members @ (Members::Claimed(_) | Members::Arrays(_)) => members.clone(),
         };
-        let arrays = arrays.map(|array @ Assembled { plan, bad, .. }| ArraySetup {
+        let arrays = arrays.map(|array @ Assembled { plan, .. }| ArraySetup {
             plan,
             members: members(array),
-            bad: bad.clone(),
             config: config.clone(),
         });
         arrays.collect()

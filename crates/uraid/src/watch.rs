@@ -4,9 +4,10 @@
 
 use crate::frozen;
 use crate::member_errors::{error_text, failure_text};
+use uraid_block::Range;
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
-use uraid_engine::{ErrorCount, MemberErrors, MemberState, RequestKind, Status};
+use uraid_engine::{BadBlockList, ErrorCount, MemberErrors, MemberState, RequestKind, Status};
 
 /// What is new in `now`.
 pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
@@ -14,6 +15,11 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
     // A member's error is reported before its consequences.
     for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
         lines.extend(errors(old, new).map(|line| format!("member {}: {line}", name(index))));
+    }
+    for (index, new) in now.bad_blocks.iter().enumerate() {
+        let none = BadBlockList::default();
+        let line = list_line(before.bad_blocks.get(index).unwrap_or(&none), new);
+        lines.extend(line.map(|line| format!("member {}: {line}", name(index))));
     }
     for (index, new) in now.members.iter().enumerate() {
         // One that was added since.
@@ -84,6 +90,22 @@ fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str
     }
 }
 
+/// A line for a bad-block list that has changed.
+fn list_line(before: &BadBlockList, now: &BadBlockList) -> Option<String> {
+    let fresh: Vec<Range> = now.ranges().iter().copied().filter(|range| !before.contains(*range)).collect();
+    match (fresh.first(), now == before) {
+        (_, true) => None,
+        (Some(first), _) => Some(format!(
+            "its bad-block list names {} now, {} from its sector {} among them; other members serve these",
+            now.sectors(),
+            first.length,
+            first.start.0
+        )),
+        (None, _) if now.is_empty() => Some("holds all sectors again that its bad-block list named".to_owned()),
+        (None, _) => Some(format!("its bad-block list still names {}", now.sectors())),
+    }
+}
+
 /// A line for the first error of each kind, and one whenever the count gains a digit. Errors between two checks make
 /// one line, with the count at that time.
 fn errors(before: &MemberErrors, now: &MemberErrors) -> impl Iterator<Item = String> {
@@ -119,7 +141,7 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
 mod tests {
     use super::*;
     use crate::member_errors::ETIMEDOUT;
-    use uraid_block::{ErrorKind, IoError, Range, Sector, Sectors, Slot};
+    use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot};
 
     fn count(count: u64) -> ErrorCount {
         let error = IoError { kind: ErrorKind::Media, os: 5 };
@@ -153,6 +175,22 @@ mod tests {
         let line = error_line(RequestKind::Flush, &count(0), &count(37)).expect("news");
         assert!(line.starts_with("first flush errors, 37 at once, the last at its sector"), "{line}");
         assert_eq!(error_line(RequestKind::Flush, &count(0), &count(0)), None);
+    }
+
+    #[test]
+    fn sectors_that_are_listed_and_those_that_are_held_again_are_said() {
+        let list = |ranges: &[(u64, u64)]| -> BadBlockList {
+            ranges.iter().map(|(start, length)| Range::new(Sector(*start), Sectors(*length))).collect()
+        };
+        let (none, one, two) = (list(&[]), list(&[(8, 1)]), list(&[(8, 1), (40, 8)]));
+        assert_eq!(list_line(&one, &one), None);
+        let said = list_line(&one, &two).expect("news");
+        assert_eq!(
+            said,
+            "its bad-block list names 9 sectors now, 8 sectors from its sector 40 among them; other members serve these"
+        );
+        assert_eq!(list_line(&two, &one).expect("news"), "its bad-block list still names 1 sector");
+        assert!(list_line(&two, &none).expect("news").starts_with("holds all sectors again"));
     }
 
     #[test]

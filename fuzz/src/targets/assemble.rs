@@ -60,7 +60,7 @@ fn array(level: Level, raid_disks: u16, version: Version) -> Vec<Candidate> {
     let count = options.raid_disks + options.spare_devices;
     let members: Vec<_> = (0..count).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8; 16] }).collect();
     let made = create(&options, &members).expect("a usual array can be made").superblocks.into_iter().flatten();
-    made.map(|superblock| Candidate { superblock, device_size: DEVICE }).collect()
+    made.map(|superblock| Candidate::new(superblock, DEVICE)).collect()
 }
 
 fn change(candidate: &mut Candidate, field: u8, value: u64) {

@@ -34,10 +34,7 @@ pub(crate) fn plan(level: Level, chunk: Sectors, count: u16, member_size: Sector
     let devices: Vec<NewMember> =
         (0..count).map(|n| NewMember::Device { size: member_size, uuid: [n as u8 + 1; 16] }).collect();
     let superblocks = create(&options, &devices).expect("the options are right").superblocks;
-    let candidates: Vec<Candidate> = superblocks
-        .into_iter()
-        .flatten()
-        .map(|superblock| Candidate { superblock, device_size: member_size })
-        .collect();
+    let candidates: Vec<Candidate> =
+        superblocks.into_iter().flatten().map(|superblock| Candidate::new(superblock, member_size)).collect();
     assemble(&candidates, &AssembleOptions::default()).expect("a new array assembles")
 }

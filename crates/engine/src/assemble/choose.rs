@@ -426,7 +426,7 @@ impl<'a> Sorter<'a> {
 
     /// Admits a candidate that the freshest table lists in its own slot, if it is usable as it is.
     fn admit(&mut self, candidate: usize) -> Result<(), AssembleError> {
-        let Candidate { superblock, device_size } = &self.candidates[candidate];
+        let Candidate { superblock, device_size, .. } = &self.candidates[candidate];
         let slot = self.table[&superblock.dev_number];
         if let Some((field, found, expected)) = mismatch(superblock, &self.chosen.template) {
             return Err(AssembleError::Mismatch { candidate, field, found, expected });
@@ -509,7 +509,7 @@ impl<'a> Sorter<'a> {
 
     /// A spare may have any event count, but it must fit the array and its dev_number must be unique.
     fn sort_spare(&mut self, candidate: usize) -> Result<(), AssembleError> {
-        let Candidate { superblock, device_size } = &self.candidates[candidate];
+        let Candidate { superblock, device_size, .. } = &self.candidates[candidate];
         let number = superblock.dev_number;
         assert_eq!(superblock.own_role(), Role::Spare, "a member with a slot is sorted by its events");
         let template = &self.chosen.template;

@@ -71,7 +71,7 @@ fn in_shape(
             Some(plan) => of_shape(&candidate.superblock, side(&plan)),
             None => candidate.superblock.clone(),
         };
-        Ok(Candidate { superblock, ..*candidate })
+        Ok(Candidate { superblock, ..candidate.clone() })
     };
     candidates.iter().map(in_shape).collect()
 }

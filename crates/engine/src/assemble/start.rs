@@ -63,7 +63,7 @@ pub(super) fn start(
         mark::hit(Mark::DirtyDegradedForced);
         forced.is_dirty_degraded = true;
     }
-    let read_only_besides = read_only_besides(&chosen, options);
+    let read_only_besides = read_only_besides(candidates, &chosen, options);
     let read_only = read_only(&chosen, read_only_besides);
     let members = members(candidates, &chosen, &forced);
     let Chosen { mut template, refused, .. } = chosen;
@@ -87,7 +87,12 @@ pub(super) fn start(
 
 fn members(candidates: &[Candidate], chosen: &Chosen, forced: &Forced) -> Vec<MemberPlan> {
     let Chosen { slots, recovering, replacing, spares, template, .. } = chosen;
-    let plan = |at: usize, place| MemberPlan { candidate: at, place, superblock: candidates[at].superblock.clone() };
+    let plan = |at: usize, place| MemberPlan {
+        candidate: at,
+        place,
+        superblock: candidates[at].superblock.clone(),
+        bad_blocks: candidates[at].bad_blocks.clone().unwrap_or_default(),
+    };
     let in_slots = slots.iter().map(|(slot, at)| plan(*at, Place::Slot(*slot)));
     let below = |at: usize| recovered_below(&candidates[at].superblock);
     let recovering =
@@ -155,7 +160,7 @@ fn raise(
 
 /// The slot that a refused candidate could fill if its missed changes were ignored.
 fn raisable(candidate: &Candidate, refused: &Refused, template: &Superblock) -> Option<Slot> {
-    let Candidate { superblock, device_size } = candidate;
+    let Candidate { superblock, device_size, .. } = candidate;
     let is_behind = matches!(refused.reason, Refusal::Stale { .. } | Refusal::Faulty { .. });
     let is_whole = !superblock.features.intersects(Features::RECOVERY_OFFSET.with(Features::REPLACEMENT));
     let is_alike = mismatch(superblock, template).is_none() && superblock.features.unknown().is_empty();
@@ -255,14 +260,15 @@ fn read_only(chosen: &Chosen, besides: Option<ReadOnlyReason>) -> Option<ReadOnl
 }
 
 /// Why it may only be read, but for its bitmap.
-fn read_only_besides(chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReason> {
+fn read_only_besides(candidates: &[Candidate], chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReason> {
     let features = chosen.features;
+    let mut with_slot = chosen.slots.values().chain(chosen.recovering.values()).chain(chosen.replacing.values());
     let ppl = Features::PPL.with(Features::MULTIPLE_PPLS);
     if chosen.template.version == Version::V0_90 {
         Some(ReadOnlyReason::OldSuperblock)
     } else if features.intersects(ppl) {
         Some(ReadOnlyReason::Ppl)
-    } else if features.contains(Features::BAD_BLOCKS) {
+    } else if with_slot.any(|at| !candidates[*at].keeps_list()) {
         Some(ReadOnlyReason::BadBlocks)
     } else if chosen.template.events >= Superblock::EVENTS_WRITE_END {
         Some(ReadOnlyReason::Events { found: chosen.template.events })

@@ -3,7 +3,7 @@
 //! (`master`).
 //! Invariant: nothing here changes the state, and no byte from a member, a client or the user can fail a check.
 
-use super::{Change, FreezeCause, Master, MemberState, Membership};
+use super::{BadBlocks, Change, FreezeCause, Master, MemberState, Membership};
 use crate::sabotage::{self, Sabotage};
 use crate::view::Gate;
 use uraid_block::SlotSet;
@@ -12,6 +12,7 @@ impl Master {
     /// What is true of every state.
     pub(super) fn check(&self) {
         assert_eq!(self.members.len(), self.superblocks.len());
+        assert_eq!(self.members.len(), self.logs.len());
         assert!(self.recorded <= self.version, "no superblock shows a change that was not made");
         self.check_gate();
         self.check_marks();
@@ -110,6 +111,10 @@ impl Master {
                 assert!(members.iter().all(|member| self.members[*member].is_trusted()), "members of the array");
             }
             Change::Bitmap(change) => self.check_bitmap_change(change),
+            Change::BadBlocks(BadBlocks::List(_) | BadBlocks::Clear(..)) => {
+                assert_eq!(self.gate, Gate::Open, "writes and passes run while the gate is open");
+            }
+            Change::BadBlocks(BadBlocks::Written { .. }) => {}
             Change::Membership(change) => self.check_membership(change),
             Change::FailMembers(failures, _) => assert!(!failures.is_empty()),
             Change::ForgetBits => assert!(self.bitmap.is_some() && self.gate == Gate::Open, "writes rely on bits"),

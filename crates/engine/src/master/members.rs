@@ -2,6 +2,7 @@
 //! Owns: their places, numbers of devices, which of them may take a slot. Not here: when (`membership`), their
 //! superblocks (`images`).
 
+use super::bad_blocks::MemberLog;
 use super::{Master, MemberState};
 use crate::verdict::Operation;
 use uraid_block::{IoError, Slot, Tick};
@@ -80,6 +81,7 @@ impl Master {
                 self.template.roles = roles_with(&self.template.roles, superblock.dev_number);
                 self.members.push(MemberState::Removed);
                 self.superblocks.push(*superblock);
+                self.logs.push(MemberLog::default());
             }
             Membership::AddSpare(member) => {
                 self.members[member] = MemberState::Spare;

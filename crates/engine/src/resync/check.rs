@@ -14,7 +14,7 @@
 //!   copies 0 1 2        crash between 1 and 2: more than half still agree
 //! ```
 
-use super::{Found, Resync, RowStretch, Window};
+use super::{Found, Resync, RowStretch, Window, is_mixed};
 use crate::World;
 use crate::blame::{self, CopyFault, RowDifferences, RowFault};
 use crate::failure::Failure;
@@ -49,7 +49,7 @@ impl<W: World> Resync<W> {
         let copies = self.shared.layout.copies(sector);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
-        if length.0 > 1 && found.iter().any(|copy| copy.bytes.is_none()) {
+        if length.0 > 1 && is_mixed(&found) {
             return Ok(None);
         }
         let (known, unread): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|copy| copy.bytes.is_some());
@@ -89,12 +89,12 @@ impl<W: World> Resync<W> {
         }
         if writes || window.mismatched == 0 {
             for copy in &unread {
-                mark::hit(Mark::CheckHealed);
-                window.healed += length.0;
-                failures.extend(self.shared.write_block(copy.slot, copy.at, bytes[kept]).await);
+                let failed = self.shared.write_block(copy.slot, copy.at, bytes[kept]).await;
+                window.note_healed(length, &failed);
+                failures.extend(failed);
             }
         }
-        self.settle_pass(&failures).await?;
+        window.failed += self.settle_pass(&failures).await?;
         Ok(Some(window))
     }
 
@@ -130,7 +130,7 @@ impl<W: World> Resync<W> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.with_view(|view| view.readable());
         let found = self.read_window(usable.iter().map(|slot| (slot, at)), length).await?;
-        if length.0 > 1 && found.iter().any(|block| block.bytes.is_none()) {
+        if length.0 > 1 && is_mixed(&found) {
             return Ok(None);
         }
         let chunk = self.shared.layout.chunk().0;
@@ -189,14 +189,13 @@ impl<W: World> Resync<W> {
             }
         }
         if !unread.is_empty() && (kind == PassKind::Repair || window.mismatched == 0) {
-            assert_eq!(length.0, 1, "what cannot be read is taken apart");
             for (slot, right) in blocks.unread(map, unread) {
-                mark::hit(Mark::CheckHealed);
-                window.healed += 1;
-                failures.extend(self.shared.write_block(slot, at, right).await);
+                let failed = self.shared.write_block(slot, at, right).await;
+                window.note_healed(length, &failed);
+                failures.extend(failed);
             }
         }
-        self.settle_pass(&failures).await?;
+        window.failed += self.settle_pass(&failures).await?;
         Ok(window)
     }
 

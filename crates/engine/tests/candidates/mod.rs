@@ -34,9 +34,7 @@ pub fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
     let device = |n: u16| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
     let made = create(&options, &(0..slots + spares).map(device).collect::<Vec<_>>()).unwrap();
     let members = made.superblocks.into_iter().flatten();
-    members
-        .map(|superblock| Candidate { superblock: Superblock { events: 10, ..superblock }, device_size: DEVICE })
-        .collect()
+    members.map(|superblock| Candidate::new(Superblock { events: 10, ..superblock }, DEVICE)).collect()
 }
 
 /// Every member in `on` records that `out` has failed, as one round of superblocks does.

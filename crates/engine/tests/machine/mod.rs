@@ -189,12 +189,8 @@ pub(crate) fn started_with(
     let devices: Vec<NewMember> =
         (0..members).map(|number| NewMember::Device { size, uuid: [number as u8 + 1; 16] }).collect();
     let creation = create(&options, &devices).expect("the options are right");
-    let candidates: Vec<Candidate> = creation
-        .superblocks
-        .into_iter()
-        .flatten()
-        .map(|superblock| Candidate { superblock, device_size: size })
-        .collect();
+    let candidates: Vec<Candidate> =
+        creation.superblocks.into_iter().flatten().map(|superblock| Candidate::new(superblock, size)).collect();
     let data_offset = Sectors(candidates[0].superblock.data_offset.0);
     let plan = assemble(&candidates, &AssembleOptions::default()).expect("a new array assembles");
     let geometry = Geometry {

@@ -70,7 +70,7 @@ impl Claimed {
 
     /// Adds sectors whose reads and writes fail with a medium error without an errno; the device is not asked for them.
     /// Panics if there is another handle or a [`Member`], which would not see the new list.
-    pub fn add_bad(&mut self, more: BadSectors) {
+    pub(super) fn add_bad(&mut self, more: BadSectors) {
         let claim = Arc::get_mut(&mut self.0).expect("the only handle of the claim");
         claim.bad = std::mem::take(&mut claim.bad).with(more.clone());
         claim.listed = std::mem::take(&mut claim.listed).with(more);

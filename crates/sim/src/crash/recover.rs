@@ -94,7 +94,7 @@ pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, 
     let mut candidates = Vec::with_capacity(owners.len());
     for slot in &owners {
         let superblock = Superblock::clone(&*lab.superblock(image[slot * lab.cells])?);
-        candidates.push(Candidate { superblock, device_size: lab.device_size() });
+        candidates.push(Candidate::new(superblock, lab.device_size()));
     }
     let mut options = AssembleOptions { run: true, ..AssembleOptions::default() };
     let with_bits = |mut plan: StartPlan| {

@@ -5,7 +5,8 @@
 
 use super::{Disk, Op};
 use crate::faults::{FaultKind, READ_ERRORS_MAX};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 
@@ -58,6 +59,15 @@ pub struct Fault {
     pub after: u64,
     /// What it does.
     pub effect: Effect,
+}
+
+/// Sectors that fail.
+#[derive(Default)]
+pub(super) struct BadSpots {
+    /// Unreadable until they are written, and whether a read has failed on each.
+    latent: RefCell<BTreeMap<u64, bool>>,
+    /// Writes fail.
+    broken: RefCell<BTreeSet<u64>>,
 }
 
 /// The failed reads of a member since its faults began.
@@ -118,7 +128,41 @@ impl Disk {
     pub fn forget_faults(&self) {
         self.bus.set(None);
         self.faults.borrow_mut().clear();
-        self.latent.borrow_mut().clear();
+        self.spots.latent.borrow_mut().clear();
+    }
+
+    /// Makes sectors unreadable until they are written.
+    pub fn add_latent(&self, sectors: impl IntoIterator<Item = u64>) {
+        self.spots.latent.borrow_mut().extend(sectors.into_iter().map(|sector| (sector, false)));
+    }
+
+    /// Whether a sector cannot be read until it is written.
+    pub fn has_latent(&self, sector: u64) -> bool {
+        self.spots.latent.borrow().contains_key(&sector)
+    }
+
+    /// Makes every write of these sectors fail until [`Disk::mend`]. Reads return the bytes from before.
+    pub fn add_broken(&self, sectors: impl IntoIterator<Item = u64>) {
+        self.spots.broken.borrow_mut().extend(sectors);
+    }
+
+    /// Ends what [`Disk::add_broken`] began.
+    pub fn mend(&self) {
+        self.spots.broken.borrow_mut().clear();
+    }
+
+    /// Whether an operation fails because of where it is.
+    pub(super) fn is_bad_spot(&self, op: Op, at: u64, length: u64) -> bool {
+        match op {
+            Op::Read => self.is_latent(at, length),
+            Op::Write { .. } | Op::Zeroes => self.spots.broken.borrow().range(at..at + length).next().is_some(),
+            Op::Flush | Op::Discard => false,
+        }
+    }
+
+    /// A write of these sectors has succeeded.
+    pub(super) fn mend_latent(&self, at: u64, length: u64) {
+        self.spots.latent.borrow_mut().retain(|sector, _| !(at..at + length).contains(sector));
     }
 
     pub(super) fn take_fault(&self, op: Op, at: u64) -> Option<Effect> {
@@ -219,10 +263,10 @@ impl Disk {
     }
 
     /// Whether a sector of the range is unreadable; each one counts once.
-    pub(super) fn is_latent(&self, at: u64, length: u64) -> bool {
-        let fresh: Vec<u64> = (self.latent.borrow().range(at..at + length)).map(|(sector, _)| *sector).collect();
+    fn is_latent(&self, at: u64, length: u64) -> bool {
+        let fresh: Vec<u64> = (self.spots.latent.borrow().range(at..at + length)).map(|(sector, _)| *sector).collect();
         for sector in &fresh {
-            if !self.latent.borrow_mut().insert(*sector, true).unwrap_or(true) {
+            if !self.spots.latent.borrow_mut().insert(*sector, true).unwrap_or(true) {
                 self.count(FaultKind::Unreadable);
             }
         }

@@ -1,8 +1,8 @@
 //! Failures that seeds rarely reach, each as the shortest run that reaches it.
 //! Owns: errors that must stay with their own sectors, mirrors whose copies differ, superblock rounds that meet several
-//! failures. Not here: requests in flight when the array freezes or ends (`ends`), members that fail together
-//! (`several`), mistakes found by seeds (`own_mistakes`), partial superblock rounds (`rounds`).
+//! failures. Not here: requests in flight when the array freezes or ends (`ends`), mistakes found by seeds.
 
+mod bad_blocks;
 mod bits;
 mod checks;
 mod ends;

@@ -505,7 +505,7 @@ fn assembled_with(rig: &Rig, options: &AssembleOptions) -> StartPlan {
         if let Ok(superblock) = Superblock::parse(bytes, Sector(8), device_size) {
             bitmaps.push(bitmap_of(&image, &superblock));
             disks.push(at);
-            candidates.push(Candidate { superblock, device_size });
+            candidates.push(Candidate::new(superblock, device_size));
         }
     }
     let mut plan = assemble(&candidates, options).expect("it starts");

@@ -182,7 +182,7 @@ impl Judge {
                 let bytes: &[u8; 4096] = medium.durable[start..start + 4096].try_into().expect("4096 bytes");
                 let size = Sectors((medium.durable.len() / SECTOR_BYTES) as u64);
                 let superblock = Superblock::parse(bytes, Sector(SUPER_AT), size).expect("a whole superblock");
-                Candidate { superblock, device_size: size }
+                Candidate::new(superblock, size)
             })
             .collect();
         let options = AssembleOptions { force, run: true, read_only: false };

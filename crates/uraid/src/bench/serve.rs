@@ -12,7 +12,7 @@ use std::path::Path;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_bench::{Target, Work};
 use uraid_export_nbd::{Limits, Spread};
-use uraid_host::{BadSectors, Listener, Options};
+use uraid_host::{Listener, Options};
 
 /// The name of the export.
 const NAME: &str = "trial";
@@ -53,7 +53,6 @@ pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) 
         plan: target.plan.clone(),
         members,
         roster: Roster::default(),
-        bad: BadSectors::default(),
         left_out: Vec::new(),
     }];
     let mut stack = Stack::new(arrays, false);

@@ -13,7 +13,7 @@ use uraid_block::sizes;
 use uraid_engine::{AssembleOptions, Candidate, assemble};
 use uraid_format::create::{CreateError, CreateOptions, Creation, NewBitmap, NewMember, create};
 use uraid_format::{SetName, Version};
-use uraid_host::{Access, BadSectors, Claimed};
+use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, layout_name};
 
 /// The options that the array was made with; `None` for `create`'s default.
@@ -77,7 +77,7 @@ pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(
     let mut candidates = Vec::new();
     for (member, superblock) in members.iter().zip(creation.superblocks) {
         if let (Some(member), Some(superblock)) = (member, superblock) {
-            candidates.push(Candidate { superblock, device_size: member.size() });
+            candidates.push(Candidate::new(superblock, member.size()));
             claimed.push(member.clone());
         }
     }
@@ -98,7 +98,6 @@ pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(
         plan,
         members: Members::Claimed(members_of_plan),
         roster: Roster::default(),
-        bad: BadSectors::default(),
         left_out: Vec::new(),
     };
     Ok((Stack::new(vec![array], false), text))

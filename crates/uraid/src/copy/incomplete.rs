@@ -61,7 +61,7 @@ pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Opt
                 stand_in(slot, device_size)
             }
         };
-        opened.candidates.push(Candidate { superblock, device_size });
+        opened.candidates.push(Candidate::new(superblock, device_size));
         opened.members.push(member);
     }
 }

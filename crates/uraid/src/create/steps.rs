@@ -227,7 +227,7 @@ mod tests {
                 Superblock::parse(block, at, DEVICE).ok().map(|superblock| superblock.set_uuid)
             };
             let all = Version::ALL.into_iter().filter_map(superblock).collect();
-            Some((Candidate { superblock: found.superblock, device_size: DEVICE }, all))
+            Some((Candidate::new(found.superblock, DEVICE), all))
         };
         members.iter().map(look).collect()
     }

@@ -53,7 +53,7 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
                 known.names.push(name.clone());
                 known.holders.push(found.holder);
                 known.bitmaps.push(found.bitmap.unwrap_or(Err(BitmapUnusable::NoRoom)));
-                known.candidates.push(Candidate { superblock: found.superblock, device_size: found.size });
+                known.candidates.push(Candidate::new(found.superblock, found.size));
             }
             Err(error) if members.len() > 1 => {
                 crate::complain(&error);

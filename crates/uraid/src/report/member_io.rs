@@ -24,6 +24,10 @@ pub(crate) struct MemberIo {
     pub discards: MemberRequests,
     /// Sectors of its failed reads for which the other members supplied the data. md would have rewritten them.
     pub read_elsewhere_sectors: u64,
+    /// The sectors that the member lacks, by its bad-block list: each range as its first sector, from the start of the
+    /// device, and its length.
+    #[serde(default)]
+    pub bad_blocks: Vec<(u64, u64)>,
     /// None before the first request has ended.
     pub slowest: Option<SlowestRequest>,
     /// How long the member has had its oldest request in flight, in milliseconds, to within a second; 0 if there is
@@ -113,6 +117,12 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
         let seconds = io.unanswered_ms / 1000;
         writeln!(out, "    {} has not answered a request for {seconds} s", path(member)).expect(text);
     }
+    for (member, io) in counted.iter().filter(|(_, io)| !io.bad_blocks.is_empty()) {
+        let sectors: u64 = io.bad_blocks.iter().map(|(_, length)| length).sum();
+        let (path, first) = (path(member), io.bad_blocks[0].0);
+        writeln!(out, "    {path} lacks {}, the first at its sector {first}: its bad-block list", Sectors(sectors))
+            .expect(text);
+    }
     for (member, _) in counted.iter().filter(|(_, io)| io.is_needed) {
         let path = path(member);
         writeln!(
@@ -138,6 +148,7 @@ mod tests {
             read_elsewhere_sectors: 24,
             slowest: Some(SlowestRequest { kind: "read".to_owned(), us: 12_345, ended: 1_700_000_000 }),
             unanswered_ms: 12_900,
+            bad_blocks: vec![(4096, 8), (5000, 1)],
             is_needed: true,
             ..MemberIo::default()
         };
@@ -148,6 +159,7 @@ mod tests {
         assert!(text.contains("   3 read, 1 write         24   read 12.3 ms, "), "{text}");
         assert!(text.contains("not rewritten yet\n"), "{text}");
         assert!(text.contains("a.img has not answered a request for 12 s\n"), "{text}");
+        assert!(text.contains("a.img lacks 9 sectors, the first at its sector 4096: its bad-block list\n"), "{text}");
         assert!(text.contains("a.img has more read errors than --max-read-errors allows"), "{text}");
         assert!(text.contains("         2   0 (0"), "{text}");
         let json = report.json();

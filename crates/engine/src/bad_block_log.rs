@@ -1,0 +1,170 @@
+//! Sectors that a member could not write, or could not be given: listed instead of failing the member.
+//! Owns: which failed writes are listed, the order in which a list changes. Not here: the list (`bad_blocks`), its state
+//! (`master::bad_blocks`), writing logs (`record`), what else an error means (`verdict`, `failing`).
+//! Invariant: a sector is listed only if others have its content, or none had it. It is read again only after the member
+//! has taken it durably.
+//!
+//! ```text
+//!   a write fails on a member, and others have all of it
+//!        list it -> publish: no shard reads it there -> the log, then the superblock, of that member -> answer
+//!   a crash before the log is durable      the write was not answered; the resync makes the copies agree
+//!
+//!   no member could give a sector to one that is recovered
+//!        list it -> publish -> the log, then the superblock -> the recovery goes on
+//!
+//!   a write to listed sectors succeeds (FUA, so it is durable there)
+//!        take it off the list -> publish -> the log, then the superblock -> answer
+//!   a crash before that                    the sector is listed, and is read from others
+//! ```
+//!
+//! The write holds the lock of its range until its answer, so no other write of these sectors comes between.
+
+use crate::World;
+use crate::failure::Failure;
+use crate::mark::{self, Mark};
+use crate::master::{BadBlocks, Change, MemberState};
+use crate::record::Recorder;
+use crate::verdict::Operation;
+use crate::view::Gate;
+use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sectors, Slot, SlotSet};
+use uraid_layout::{CopyLayout, Layout};
+
+impl<W: World> Recorder<W> {
+    /// Lists the sectors that members failed to write, where others have them. When this returns, no shard reads them
+    /// there. Returns the failures that are to fail their members instead.
+    pub(crate) async fn list_unwritten(&self, failures: &[Failure]) -> Vec<Failure> {
+        let (unwritten, others): (Vec<Failure>, Vec<Failure>) =
+            failures.iter().partition(|failure| self.may_list(failure));
+        if unwritten.is_empty() || !unwritten.iter().all(|failure| self.others_have(failure, &unwritten, &others)) {
+            return failures.to_vec();
+        }
+        mark::hit(Mark::BadBlockListed);
+        let fresh: Vec<(usize, Range)> = {
+            let master = self.steward.master();
+            let place = |failure: &Failure| Some((failure.member, failure.range?));
+            let is_new = |(member, range): &(usize, Range)| !master.bad_blocks(*member).contains(*range);
+            unwritten.iter().filter_map(place).filter(is_new).collect()
+        };
+        if !fresh.is_empty() {
+            self.steward.publish(Change::BadBlocks(BadBlocks::List(&fresh))).await;
+        }
+        others
+    }
+
+    /// Lists sectors of members that are recovered or copied to, which no member could give them. Returns whether the
+    /// superblocks say so; not if a log has no room.
+    pub(crate) async fn list_lacking(&self, lacking: &[(usize, Range)]) -> Result<bool, IoError> {
+        {
+            let master = self.steward.master();
+            let is_incomplete = |member: usize| {
+                matches!(master.members()[member], MemberState::Recovering { .. } | MemberState::Replacing { .. })
+            };
+            let may_list =
+                |(member, range): &(usize, Range)| is_incomplete(*member) && master.has_room_to_list(*member, *range);
+            if master.gate() != Gate::Open || !lacking.iter().all(may_list) {
+                return Ok(false);
+            }
+        }
+        mark::hit(Mark::BadBlockLacking);
+        self.steward.publish(Change::BadBlocks(BadBlocks::List(lacking))).await;
+        let version = self.steward.master().version();
+        self.record_up_to(version).await.map(|()| true)
+    }
+
+    /// A write of sectors that were listed has become durable on the member: takes them off the list.
+    pub(crate) async fn clear_listed(&self, member: usize, range: Range) {
+        let is_listed = {
+            let master = self.steward.master();
+            master.members()[member].written_slot().is_some()
+                && master.gate() == Gate::Open
+                && master.bad_blocks(member).overlaps(range)
+        };
+        if !is_listed {
+            return;
+        }
+        mark::hit(Mark::BadBlockCleared);
+        self.steward.publish(Change::BadBlocks(BadBlocks::Clear(member, range))).await;
+        let version = self.steward.master().version();
+        // If this fails, the array freezes, and the sectors stay on the log: they are read from others.
+        let _ = self.record_up_to(version).await;
+    }
+
+    /// Whether a failure is of a write of some sectors only, and the member's log has room for these. A member that
+    /// fails more and more writes is not kept for it.
+    fn may_list(&self, failure: &Failure) -> bool {
+        let master = self.steward.master();
+        let Some(range) = failure.range else { return false };
+        let is_of_sectors = failure.operation == Operation::Write && failure.error.kind == ErrorKind::Media;
+        let has_slot = match master.members()[failure.member] {
+            MemberState::Active(slot) | MemberState::Recovering { slot, .. } => slot == failure.slot,
+            MemberState::Replacing { .. } | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => {
+                false
+            }
+        };
+        let is_possible = is_of_sectors && has_slot && master.gate() == Gate::Open;
+        if !is_possible || !master.has_room_to_list(failure.member, range) {
+            return false;
+        }
+        let is_known = master.bad_blocks(failure.member).contains(range);
+        is_known || !self.is_over_limit(failure.member, range)
+    }
+
+    /// Whether a member has failed more writes than the limit, as for reads.
+    fn is_over_limit(&self, member: usize, range: Range) -> bool {
+        let (now, limit) = (self.steward.shared.world.now(), self.steward.shared.config.read_errors_max);
+        let count = self.write_errors.borrow_mut().entry(member).or_default().note(now, range);
+        limit > 0 && count > limit
+    }
+
+    /// Whether members that took the write have all of what this one failed to write.
+    fn others_have(&self, failure: &Failure, unwritten: &[Failure], others: &[Failure]) -> bool {
+        let master = self.steward.master();
+        let range = failure.range.expect("it may be listed");
+        let shared = &self.steward.shared;
+        let at = MemberSector(range.start.0 - master.data_offset(failure.member).0);
+        let lost: SlotSet = others.iter().map(|other| other.slot).collect();
+        let lost = lost.or(self.judge.collected()).with(failure.slot);
+        // Whether the member of a slot lacks a sector of this stretch of its data.
+        let lacks = |slot: Slot, at: MemberSector, length: Sectors| {
+            let member = shared.with_view(|view| view.member(slot));
+            let range = member.range(at, length);
+            let failed = |other: &Failure| other.slot == slot && other.range.is_none_or(|other| other.overlaps(range));
+            unwritten.iter().any(failed) || master.bad_blocks(member.index).overlaps(range)
+        };
+        let readable = master.readable().minus(lost);
+        match &shared.layout {
+            Layout::Parity(_) => {
+                let having = readable.iter().filter(|slot| !lacks(*slot, at, range.length)).collect();
+                shared.layout.can_serve(&having)
+            }
+            Layout::Copies(layout) => {
+                let mut stretches = stretches(&shared.layout, layout, failure.slot, at, range.length);
+                stretches.all(|(copies, length)| {
+                    let has =
+                        |(slot, at): &(Slot, MemberSector)| readable.contains(*slot) && !lacks(*slot, *at, length);
+                    copies.iter().any(has)
+                })
+            }
+        }
+    }
+}
+
+/// The copies of a stretch of a member's data, in pieces that every member holds contiguously.
+fn stretches<'a>(
+    layout: &'a Layout,
+    copies: &'a CopyLayout,
+    slot: Slot,
+    at: MemberSector,
+    length: Sectors,
+) -> impl Iterator<Item = (Vec<(Slot, MemberSector)>, Sectors)> + 'a {
+    let end = at.0 + length.0;
+    let mut next = at.0;
+    std::iter::from_fn(move || {
+        let at = (next < end).then_some(next)?;
+        // No sector: a chunk after the last one of the array.
+        let sector = copies.sector_of_copy(slot, MemberSector(at))?;
+        let length = layout.contiguous(sector).0.min(end - at);
+        next = at + length;
+        Some((layout.copies(sector).to_vec(), Sectors(length)))
+    })
+}

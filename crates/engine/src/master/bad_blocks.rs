@@ -1,0 +1,113 @@
+//! The bad-block log of each member, in the state of an array.
+//! Owns: the lists, which of them the members' logs show, the bytes of a log. Not here: which sectors are listed and when
+//! (`bad_block_log`), writing a log (`record`).
+//! Invariant: a member's superblock says that its log counts exactly if its list is not empty.
+
+use super::Master;
+use crate::bad_blocks::{self, BadBlockList};
+use crate::{MemberPlan, StartPlan};
+use uraid_block::{Range, Sector};
+use uraid_format::Features;
+use uraid_format::bad_blocks::BAD_BLOCKS_BYTES;
+
+/// Bytes of an entry.
+const ENTRY_BYTES: usize = 8;
+
+/// The log of one member.
+#[derive(Clone, Default)]
+pub(super) struct MemberLog {
+    list: BadBlockList,
+    /// Counts changes of the list, and which of them the log on the member shows.
+    changes: u64,
+    written: u64,
+}
+
+/// A change of the lists.
+pub(crate) enum BadBlocks<'a> {
+    /// Members lack these ranges of their devices from now on.
+    List(&'a [(usize, Range)]),
+    /// A member holds this range again, and it is durable there.
+    Clear(usize, Range),
+    /// The log on a member shows this many changes.
+    Written { member: usize, changes: u64 },
+}
+
+/// A log that is to be written to its member.
+pub(crate) struct LogPage {
+    /// The changes that it shows.
+    pub(crate) changes: u64,
+    /// Where it belongs on the device.
+    pub(crate) place: Range,
+    /// As long as the place.
+    pub(crate) bytes: Vec<u8>,
+}
+
+pub(super) fn logs(plan: &StartPlan) -> Vec<MemberLog> {
+    let log = |member: &MemberPlan| MemberLog { list: member.bad_blocks.clone(), ..MemberLog::default() };
+    plan.members.iter().map(log).collect()
+}
+
+impl Master {
+    /// Where the data of a member begins on its device.
+    pub(crate) fn data_offset(&self, member: usize) -> Sector {
+        self.superblocks[member].data_offset
+    }
+
+    /// The sectors of its device that a member lacks.
+    pub(crate) fn bad_blocks(&self, member: usize) -> &BadBlockList {
+        &self.logs[member].list
+    }
+
+    /// Whether the log of a member has room for this range.
+    pub(crate) fn has_room_to_list(&self, member: usize, range: Range) -> bool {
+        let Some(room) = bad_blocks::room_to_write(&self.superblocks[member]) else { return false };
+        let mut list = self.logs[member].list.clone();
+        list.add(range);
+        list.entries() <= room.length.len_bytes() / ENTRY_BYTES
+    }
+
+    /// A member's log, if the one on the member does not show its list.
+    pub(crate) fn log_to_write(&self, member: usize) -> Option<LogPage> {
+        let log = &self.logs[member];
+        if log.changes == log.written {
+            return None;
+        }
+        let place = bad_blocks::room_to_write(&self.superblocks[member]).expect("a list that changes has room");
+        let all = log.list.log().encode().expect("what has room can be encoded");
+        assert!(log.list.entries() * ENTRY_BYTES <= place.length.len_bytes() && all.len() == BAD_BLOCKS_BYTES);
+        Some(LogPage { changes: log.changes, place, bytes: all[..place.length.len_bytes()].to_vec() })
+    }
+
+    /// The lists of all members that lack sectors.
+    pub(super) fn bad_lists(&self) -> Vec<(usize, BadBlockList)> {
+        let lists = self.logs.iter().enumerate().filter(|(_, log)| !log.list.is_empty());
+        lists.map(|(member, log)| (member, log.list.clone())).collect()
+    }
+
+    pub(super) fn change_bad_blocks(&mut self, change: &BadBlocks<'_>) {
+        match change {
+            BadBlocks::List(ranges) => {
+                ranges.iter().for_each(|(member, range)| self.change_list(*member, |list| list.add(*range)));
+            }
+            BadBlocks::Clear(member, range) => self.change_list(*member, |list| list.remove(*range)),
+            BadBlocks::Written { member, changes } => {
+                let log = &mut self.logs[*member];
+                assert!(log.written <= *changes && *changes <= log.changes, "a log shows what its list was");
+                log.written = *changes;
+            }
+        }
+    }
+
+    fn change_list(&mut self, member: usize, change: impl FnOnce(&mut BadBlockList)) {
+        let log = &mut self.logs[member];
+        change(&mut log.list);
+        log.changes += 1;
+        let is_empty = log.list.is_empty();
+        let features = &mut self.superblocks[member].features;
+        *features = features.without(Features::BAD_BLOCKS);
+        if !is_empty {
+            *features = features.with(Features::BAD_BLOCKS);
+        }
+        self.version += 1;
+    }
+}
