@@ -42,6 +42,8 @@ cargo xtask vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
 cargo xtask vm matrix   the real md driver against uraid, both ways, every level
 cargo xtask vm matrix --full [MINUTES]
                         every layout, 4 to 6 members, every loss, every metadata; writes docs/compat.md
+cargo xtask vm matrix --bad-blocks
+                        lists of bad blocks: the kernel's known to uraid, and uraid's to the kernel
 cargo xtask vm matrix --bitmap
                         arrays with a write-intent bitmap, cut off or with a member away: one side leaves them, the other re-adds and resyncs
 cargo xtask vm matrix --day

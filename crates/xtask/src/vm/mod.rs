@@ -1,6 +1,7 @@
 //! The VM tests: a real Linux kernel with the real md driver, in QEMU.
 //! Owns: the commands `vm run`, `vm golden` and `vm matrix`, their errors. Not here: how it works (the modules below).
 
+mod bad_blocks;
 mod bitmap;
 mod cases;
 mod compat;
@@ -141,6 +142,7 @@ pub(crate) fn matrix() -> Tally {
     sum.add(tally_of(forced));
     sum.add(tally_of(rebuilt));
     sum.add(tally_of(bitmap::run_short()));
+    sum.add(tally_of(bad_blocks::run_short()));
     sum.add(tally_of(day::run()));
     sum
 }
@@ -152,7 +154,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-/// `vm matrix [--full [MINUTES] | --bitmap | --day | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
+/// `vm matrix [--full [MINUTES] | --bad-blocks | --bitmap | --day | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
 /// other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let tally = match words {
@@ -165,6 +167,7 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
             };
             tally_of(matrix::run_full(minutes))
         }
+        ["--bad-blocks"] => bad_blocks::run_full(),
         ["--bitmap"] => bitmap::run_full(),
         ["--day"] => tally_of(day::run()),
         ["--handover"] => tally_of(handover::run()),
@@ -172,7 +175,9 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
         ["--rebuild"] => rebuild::run_full(),
         ["--reshape"] => reshape::run_full(),
         _ => {
-            println!("vm matrix takes --full, --bitmap, --day, --handover, --force, --rebuild, --reshape, or nothing");
+            println!(
+                "vm matrix takes --full, --bad-blocks, --bitmap, --day, --handover, --force, --rebuild, --reshape, or nothing"
+            );
             return false;
         }
     };
