@@ -10,6 +10,7 @@ use crate::balance::Balance;
 use crate::by_command::FailError;
 use crate::change_bitmap::ChangeBitmapError;
 use crate::config::Config;
+use crate::correct::Corrector;
 use crate::intent::Intent;
 use crate::join_error::{AddError, ReAddError};
 use crate::late::ReadWatch;
@@ -20,7 +21,7 @@ use crate::master::Master;
 use crate::member_counts::MemberCounts;
 use crate::membership::{FormerMember, RemoveError, Vacancy, WriteMostlyError};
 use crate::mirror::Mirror;
-use crate::pass::Pass;
+use crate::pass::{self, Pass};
 use crate::passes::{PassError, ReplaceError};
 use crate::places::Places;
 use crate::progress::{self, Progress};
@@ -35,6 +36,7 @@ use crate::view::{Gate, View};
 use crate::world::World;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::local::Semaphore;
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors,
     Slot, SlotSet, WritePieces,
@@ -66,6 +68,7 @@ pub struct Array<W: World> {
     writer: Writer<W>,
     read_watch: Rc<ReadWatch<W>>,
     pass: Pass<W>,
+    corrector: Rc<Corrector<W>>,
     /// On shard 0.
     lifecycle: Option<Lifecycle<W>>,
 }
@@ -102,11 +105,14 @@ impl<W: World> Array<W> {
         };
         let (rows, io) = rows.unzip();
         let read_watch = ReadWatch::new(shared.clone());
-        let pass = Pass::new(shared.clone(), io.clone());
+        let windows = pass::windows_at_once(&shared);
+        let room = Semaphore::new(windows);
+        let pass = Pass::new(shared.clone(), io.clone(), (windows, room.clone()));
+        let corrector = Corrector::new(shared.clone(), io.clone(), room);
         let is_first = shared.world.shard() == STEWARD;
         let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, bitmap, io, read_watch.clone()));
         let reader = Reader::new(shared.clone(), rows);
-        Rc::new(Array { shared, reader, writer, read_watch, pass, lifecycle })
+        Rc::new(Array { shared, reader, writer, read_watch, pass, corrector, lifecycle })
     }
 
     /// This shard's current view. Do not keep it across an await.
@@ -266,6 +272,7 @@ impl<W: World> Array<W> {
                 self.shared.calls.answer(id, answer);
             }
             Message::Errors(report) => self.lifecycle().health.note(&report),
+            Message::Correct(stretch) => self.corrector.add(stretch),
             Message::Unlock(id) => self.shared.locks.unlock(id),
             Message::Call { id, from, call } => match self.answer_at_once(call) {
                 Ok(answer) => self.shared.world.post(from, Mail(Message::Answer { id, answer })),
@@ -320,6 +327,7 @@ impl<W: World> Array<W> {
             | Call::NeedBits(_)
             | Call::Fail(_)
             | Call::ListLacking(_)
+            | Call::ListUnreadable(_)
             | Call::ClearListed { .. }
             | Call::ReadErrors { .. }
             | Call::Flush
@@ -354,6 +362,7 @@ impl<W: World> Array<W> {
             Call::NeedBits(chunks) => Answer::Bits(self.lifecycle().need_bits(chunks).await),
             Call::Fail(failures) => Answer::Failed(self.lifecycle().recorder.fail_members(&failures).await),
             Call::ListLacking(lacking) => Answer::Listed(self.lifecycle().recorder.list_lacking(&lacking).await),
+            Call::ListUnreadable(error) => Answer::Listed(self.lifecycle().recorder.list_unreadable(&error).await),
             Call::ClearListed { member, range } => {
                 self.lifecycle().recorder.clear_listed(member, range).await;
                 Answer::Done

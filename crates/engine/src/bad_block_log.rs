@@ -20,7 +20,7 @@
 //! The write holds the lock of its range until its answer, so no other write of these sectors comes between.
 
 use crate::World;
-use crate::failure::Failure;
+use crate::failure::{Failure, ReadError};
 use crate::mark::{self, Mark};
 use crate::master::{BadBlocks, Change, MemberState};
 use crate::record::Recorder;
@@ -33,22 +33,50 @@ impl<W: World> Recorder<W> {
     /// Lists the sectors that members failed to write, where others have them. When this returns, no shard reads them
     /// there. Returns the failures that are to fail their members instead.
     pub(crate) async fn list_unwritten(&self, failures: &[Failure]) -> Vec<Failure> {
+        let (fresh, others) = self.list(failures).await;
+        for failure in fresh {
+            let Failure { slot, member, error, .. } = failure;
+            let range = failure.range.expect("it is listed");
+            // In smaller pieces, some of it may be written.
+            self.steward.shared.want_correction(&ReadError { slot, member, range, error });
+        }
+        others
+    }
+
+    /// Returns the failures that are listed for the first time, and those that are not listed.
+    async fn list(&self, failures: &[Failure]) -> (Vec<Failure>, Vec<Failure>) {
         let (unwritten, others): (Vec<Failure>, Vec<Failure>) =
             failures.iter().partition(|failure| self.may_list(failure));
         if unwritten.is_empty() || !unwritten.iter().all(|failure| self.others_have(failure, &unwritten, &others)) {
-            return failures.to_vec();
+            return (Vec::new(), failures.to_vec());
         }
         mark::hit(Mark::BadBlockListed);
-        let fresh: Vec<(usize, Range)> = {
+        let place = |failure: &Failure| (failure.member, failure.range.expect("it may be listed"));
+        let fresh: Vec<Failure> = {
             let master = self.steward.master();
-            let place = |failure: &Failure| Some((failure.member, failure.range?));
-            let is_new = |(member, range): &(usize, Range)| !master.bad_blocks(*member).contains(*range);
-            unwritten.iter().filter_map(place).filter(is_new).collect()
+            let is_new = |(member, range): (usize, Range)| !master.bad_blocks(member).contains(range);
+            unwritten.into_iter().filter(|failure| is_new(place(failure))).collect()
         };
         if !fresh.is_empty() {
-            self.steward.publish(Change::BadBlocks(BadBlocks::List(&fresh))).await;
+            let places: Vec<(usize, Range)> = fresh.iter().map(place).collect();
+            self.steward.publish(Change::BadBlocks(BadBlocks::List(&places))).await;
         }
-        others
+        (fresh, others)
+    }
+
+    /// Lists what a member cannot read although it was written again, if its log has room and others have it. Returns
+    /// whether the superblocks say so.
+    pub(crate) async fn list_unreadable(&self, error: &ReadError) -> Result<bool, IoError> {
+        let failure = Failure {
+            range: Some(error.range),
+            ..Failure::new((error.slot, error.member), Operation::Write, error.error)
+        };
+        let (_, others) = self.list(&[failure]).await;
+        if !others.is_empty() {
+            return Ok(false);
+        }
+        let version = self.steward.master().version();
+        self.record_up_to(version).await.map(|()| true)
     }
 
     /// Lists sectors of members that are recovered or copied to, which no member could give them. Returns whether the

@@ -16,6 +16,7 @@ mod calls;
 mod change_bitmap;
 mod clean;
 mod config;
+mod correct;
 mod current_bitmap;
 mod epochs;
 mod failing;

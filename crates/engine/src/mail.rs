@@ -2,6 +2,7 @@
 //! Owns: [`Mail`], calls and their answers. Not here: how mail travels (`World::post`), what a call does (`array`).
 //! Invariant: every call is answered once, to the shard that made it.
 
+use crate::correct::Stretch;
 use crate::failure::{ErrorReport, Failure, ReadError};
 use crate::findings::Mismatch;
 use crate::progress::Steering;
@@ -45,6 +46,8 @@ pub(crate) enum Message {
     },
     /// Shard to steward: errors for the log.
     Errors(ErrorReport),
+    /// Shard to the owner of these sectors: write them again from other members. Not a call: no request waits for it.
+    Correct(Stretch),
     /// Shard to the owner of a lock: unlock it. Not a call: the lock has served its request, and mail is not lost.
     Unlock(LockId),
 }
@@ -81,6 +84,8 @@ pub(crate) enum Call {
     Fail(Vec<Failure>),
     /// Shard to steward: no member can give these sectors to these members, which are recovered or copied to. List them.
     ListLacking(Vec<(usize, uraid_block::Range)>),
+    /// Shard to steward: a member still cannot read this, though it was written again. List it, if the member has a log.
+    ListUnreadable(ReadError),
     /// Shard to steward: a member has these sectors again, durably, which its list names.
     ClearListed { member: usize, range: uraid_block::Range },
     /// Shard to steward: a request met these read errors. Answer when they are counted, and members over the limit

@@ -203,6 +203,10 @@ marks! {
     ReadExhausted,
     /// Stopped while frozen.
     StoppedFrozen,
+    /// What a member could not read or write is written again from the others.
+    Corrected,
+    /// A sector that was written again still cannot be read.
+    StillUnreadable,
     /// Sectors that a member failed to write were listed, and it stays.
     BadBlockListed,
     /// The same, of sectors that no member could give to the one that is recovered.

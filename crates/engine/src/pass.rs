@@ -31,7 +31,7 @@ use crate::view::Gate;
 use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use uraid_block::local::join_all;
+use uraid_block::local::{Semaphore, join_all};
 use uraid_block::{ArraySector, ErrorKind, IoError, MemberSector, Sectors, ShardIndex, Slot};
 use uraid_layout::{CopyLayout, Layout, Row};
 
@@ -48,6 +48,8 @@ pub(crate) struct Pass<W: World> {
     window: u64,
     /// How many windows are under way at once.
     windows: usize,
+    /// Room for as many, which corrections take, too.
+    room: Rc<Semaphore>,
     /// Where the next window is looked for.
     next: Cell<u64>,
     /// What this shard owns below this is done.
@@ -63,12 +65,16 @@ pub(crate) struct Pass<W: World> {
 
 impl<W: World> Pass<W> {
     /// `rows`: of parity levels.
-    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> Pass<W> {
-        let windows = windows_at_once(&shared);
+    pub(crate) fn new(
+        shared: Rc<Shared<W>>,
+        rows: Option<Rc<RowIo<W>>>,
+        (windows, room): (usize, Rc<Semaphore>),
+    ) -> Pass<W> {
         Pass {
             order: Cell::new(None),
             window: shared.config.pass_window.0.clamp(1, WINDOW),
             windows,
+            room,
             resync: Resync::new(shared.clone(), rows, windows),
             next: Cell::new(0),
             below: Cell::new(shared.in_sync_below.get().0),
@@ -139,13 +145,14 @@ impl<W: World> Pass<W> {
                 return Ok(());
             }
             self.pace.turn(&self.shared, order.number).await;
+            let _room = self.room.acquire(1).await;
             let Some(_inside) = self.shared.admit_pass() else { return Ok(()) };
             if !self.has_member(order) || self.pace.is_ended(order.number) {
                 return Ok(());
             }
             let Some(window) = self.take_window(order) else { return Ok(()) };
             let _lock = if sabotage::locks_window(order.kind.is_by_command()) {
-                Some(self.shared.locks.guard(self.locked(&window)).await)
+                Some(self.shared.locks.guard(locked(&self.shared, &window)).await)
             } else {
                 None
             };
@@ -321,28 +328,28 @@ impl<W: World> Pass<W> {
         }
         None
     }
+}
 
-    /// What a window locks: sectors of the array, or rows.
-    fn locked(&self, window: &Window) -> std::ops::Range<u64> {
-        match &self.shared.layout {
-            Layout::Parity(layout) => {
-                let chunk = layout.chunk().0;
-                let rows = window.at / chunk..(window.at + window.length.0).div_ceil(chunk);
-                let owner = |row: u64| self.shared.owner_of(Row(row));
-                assert!(rows.clone().all(|row| owner(row) == self.shared.world.shard()), "a row has one owner");
-                rows
-            }
-            Layout::Copies(_) => {
-                let sectors = window.sector.0..window.sector.0 + window.length.0;
-                assert_eq!(sectors.start / UNIT, (sectors.end - 1) / UNIT, "a window is in one unit");
-                sectors
-            }
+/// What a window locks: sectors of the array, or rows.
+pub(crate) fn locked<W: World>(shared: &Shared<W>, window: &Window) -> std::ops::Range<u64> {
+    match &shared.layout {
+        Layout::Parity(layout) => {
+            let chunk = layout.chunk().0;
+            let rows = window.at / chunk..(window.at + window.length.0).div_ceil(chunk);
+            let owner = |row: u64| shared.owner_of(Row(row));
+            assert!(rows.clone().all(|row| owner(row) == shared.world.shard()), "a row has one owner");
+            rows
+        }
+        Layout::Copies(_) => {
+            let sectors = window.sector.0..window.sector.0 + window.length.0;
+            assert_eq!(sectors.start / UNIT, (sectors.end - 1) / UNIT, "a window is in one unit");
+            sectors
         }
     }
 }
 
-/// The number of windows that the pass arena has room for.
-fn windows_at_once<W: World>(shared: &Shared<W>) -> usize {
+/// The number of windows that the pass arena has room for: those of passes, and of corrections.
+pub(crate) fn windows_at_once<W: World>(shared: &Shared<W>) -> usize {
     let blocks = shared.world.arena(Pool::Pass).large_blocks();
     let of_window = usize::from(shared.layout.slots()) + 2;
     let room = blocks / of_window;

@@ -340,7 +340,16 @@ impl<W: World> Passes<W> {
             PassKind::Resync | PassKind::Recovery | PassKind::Check | PassKind::Repair => None,
         };
         let second = second.map(|(member, _)| member);
-        PassOrder { number: self.number.get(), kind, recovering, second, from, written_below, by_bits }
+        PassOrder {
+            number: self.number.get(),
+            kind,
+            recovering,
+            second,
+            from,
+            written_below,
+            unreadable: SlotSet::EMPTY,
+            by_bits,
+        }
     }
 
     /// The slots whose members a pass of this kind writes now, though they are not read.

@@ -54,6 +54,8 @@ pub(crate) struct PassOrder {
     /// Below this, the pass also writes the members in `recovering`. In a resync, that keeps right what they hold
     /// already; a later recovery gives them the rest.
     pub(crate) written_below: Sectors,
+    /// Of a correction: the slots whose member is known not to give its block.
+    pub(crate) unreadable: SlotSet,
     /// A recovery of members that lack only what a bitmap names: [`Call::BitsToRecover`](crate::mail::Call) came before.
     pub(crate) by_bits: bool,
 }

@@ -53,7 +53,7 @@ pub(crate) struct Window {
 
 impl Window {
     /// `length` sectors from `start` of the window.
-    fn part(&self, start: u64, length: u64) -> Window {
+    pub(crate) fn part(&self, start: u64, length: u64) -> Window {
         assert!(length > 0 && start + length <= self.length.0, "a part is inside");
         Window { at: self.at + start, sector: self.sector + Sectors(start), length: Sectors(length) }
     }
@@ -110,6 +110,21 @@ impl<W: World> Resync<W> {
         Ok(sum)
     }
 
+    /// Writes a window of a member that is known not to have it, from the others. In pieces of 4 KiB if it cannot be written
+    /// as a whole.
+    pub(crate) async fn correct_window(&self, order: &PassOrder, window: Window) -> Result<(), IoError> {
+        assert!(!order.unreadable.is_empty(), "a member lacks it");
+        let outcome = self.resync_piece(order, window).await?;
+        let has_failed = outcome.is_some_and(|counts| counts.failed > 0);
+        for start in (0..window.length.0).step_by(SMALL_PIECE as usize) {
+            if has_failed && window.length.0 > SMALL_PIECE {
+                self.resync_piece(order, window.part(start, SMALL_PIECE.min(window.length.0 - start))).await?;
+            }
+        }
+        self.findings.borrow_mut().take();
+        Ok(())
+    }
+
     async fn resync_apart(
         &self,
         order: &PassOrder,
@@ -123,7 +138,7 @@ impl<W: World> Resync<W> {
         for start in (0..length).step_by(SMALL_PIECE as usize) {
             let small = window.part(start, SMALL_PIECE.min(length - start));
             let counts = self.resync_piece(order, small).await?;
-            if let Some(counts) = counts.filter(|counts| !counts.is_mixed()) {
+            if let Some(counts) = counts.filter(|counts| counts.unreadable == 0) {
                 sum.add(counts);
                 continue;
             }
@@ -165,10 +180,10 @@ impl<W: World> Resync<W> {
         match (&self.rows, order.kind) {
             (_, PassKind::Replace) => self.copy_block(order, piece).await,
             (Some(rows), PassKind::Resync | PassKind::Recovery) => self.resync_rows(order, rows, piece).await,
-            (Some(rows), PassKind::Check | PassKind::Repair) => self.check_rows(order.kind, rows, piece).await,
+            (Some(rows), PassKind::Check | PassKind::Repair) => self.check_rows(order, rows, piece).await,
             (None, PassKind::Resync) => self.resync_copies(order, piece).await,
             (None, PassKind::Recovery) => self.recover_copy(order, piece).await,
-            (None, PassKind::Check | PassKind::Repair) => self.check_copies(order.kind, piece).await,
+            (None, PassKind::Check | PassKind::Repair) => self.check_copies(order, piece).await,
         }
     }
 
@@ -410,6 +425,18 @@ impl<W: World> Resync<W> {
         places: impl Iterator<Item = (Slot, MemberSector)>,
         length: Sectors,
     ) -> Result<Vec<Found>, IoError> {
+        self.read_window_but(SlotSet::EMPTY, places, length).await
+    }
+
+    /// The same, but for slots that are known not to give their block: a device may try for many seconds.
+    async fn read_window_but(
+        &self,
+        unreadable: SlotSet,
+        places: impl Iterator<Item = (Slot, MemberSector)>,
+        length: Sectors,
+    ) -> Result<Vec<Found>, IoError> {
+        let (known, places): (Vec<_>, Vec<_>) = places.partition(|(slot, _)| unreadable.contains(*slot));
+        let places = places.into_iter();
         let outcomes = join_all(places.map(async |(slot, at)| (slot, at, self.read_of_window(slot, at, length).await)));
         let mut found = Vec::new();
         for (slot, at, outcome) in outcomes.await {
@@ -428,6 +455,7 @@ impl<W: World> Resync<W> {
             let lacks_all = bytes.is_none() && self.lacks_all(slot, at, length);
             found.push(Found { slot, at, bytes, lacks_all });
         }
+        found.extend(known.into_iter().map(|(slot, at)| Found { slot, at, bytes: None, lacks_all: true }));
         Ok(found)
     }
 

@@ -251,6 +251,9 @@ impl<W: World> Shared<W> {
             errors.iter().for_each(|error| self.members.get(error.member).note_read_elsewhere(error.range.length));
         }
         let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
+        if was_read_elsewhere {
+            errors.iter().for_each(|error| self.want_correction(error));
+        }
         if !errors.is_empty() && self.config.read_errors_max > 0 && self.is_redundant() {
             self.calls.call(STEWARD, Call::ReadErrors { errors, was_read_elsewhere }).await.done();
         }

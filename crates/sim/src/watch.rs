@@ -41,6 +41,8 @@ pub struct Guard {
     /// Members that the array has failed and uses no more.
     given_up: RefCell<BTreeSet<u16>>,
     failures: RefCell<Vec<(Access, ErrorKind)>>,
+    // Places that a member failed to read or write: they may be written again from other members at any time.
+    failed_places: RefCell<BTreeSet<Place>>,
     on_failure: RefCell<Option<Rc<dyn Fn()>>>,
     on_corruption: RefCell<Option<OnCorruption>>,
 }
@@ -108,6 +110,7 @@ impl Guard {
             super_writes: RefCell::default(),
             given_up: RefCell::default(),
             failures: RefCell::default(),
+            failed_places: RefCell::default(),
             on_failure: RefCell::default(),
             on_corruption: RefCell::default(),
         }
@@ -188,6 +191,7 @@ impl Guard {
         self.super_writes.borrow_mut().clear();
         self.given_up.borrow_mut().clear();
         self.failures.borrow_mut().clear();
+        self.failed_places.borrow_mut().clear();
     }
 
     /// The number of superblocks checked.
@@ -255,7 +259,8 @@ impl Guard {
         if end - data > used {
             return Err(format!("I9: {access:?} reaches past the {used} data sectors from {data}"));
         }
-        if self.is_pass_running.get() {
+        let is_failed = |sector: u64| self.failed_places.borrow().contains(&Place { slot, sector });
+        if self.is_pass_running.get() || (access.at - data..end - data).all(is_failed) {
             return Ok(());
         }
         if let Some(bits) = &*self.bits.borrow() {
@@ -307,6 +312,12 @@ impl Watch for Guard {
 
     fn failed(&self, access: Access, error: ErrorKind) {
         self.failures.borrow_mut().push((access, error));
+        let data = self.data_offsets[usize::from(access.disk)];
+        if access.op != Op::Flush && access.at >= data {
+            let sectors = access.at - data..access.at + access.length - data;
+            let places = sectors.map(|sector| Place { slot: access.disk, sector });
+            self.failed_places.borrow_mut().extend(places);
+        }
         if access.at == SUPER_AT && access.op != Op::Flush {
             self.super_writes.borrow_mut().remove(&access.disk);
         }

@@ -4,7 +4,7 @@
 //! (`spares`), the decision (`engine::assemble`), md itself (`xtask vm`).
 
 use crate::common::stubborn::StubbornFile;
-use crate::common::superblock::{DATA_OFFSET, Raw, SIZE, write_at};
+use crate::common::superblock::{BAD_BLOCK_SECTORS, BAD_BLOCK_SHIFT, DATA_OFFSET, Raw, SIZE, write_at};
 use crate::common::{MIB, Scratch, Served, pattern, wait};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
@@ -244,6 +244,10 @@ fn a_member_that_cannot_be_recovered_whole_is_written_and_not_read() {
     // Half-way of the first member.
     let bad = Raw::read(&members[0]).u64(DATA_OFFSET) + 3 * REBUILT;
     members[0] = PathBuf::from(format!("bad:{bad}+8:{}", text(&members[0])));
+    // The new member has no log that could list them.
+    let mut raw = Raw::read(&members[3]);
+    raw.set(BAD_BLOCK_SECTORS, &[0; 2]);
+    raw.write();
     let served = scratch.ready(&[], &members);
     served.wait_for("half: recovery done: ");
     served.wait_for("4.00 KiB unreadable: the new member gets all writes, but is not used for reads, so the array ");
@@ -259,6 +263,27 @@ fn a_member_that_cannot_be_recovered_whole_is_written_and_not_read() {
     assert_eq!(served.stop().code, Some(0));
     let mut data = data;
     data[..4096].copy_from_slice(&part);
+    expect_recovered(&scratch, "5", &plain, &data);
+}
+
+#[test]
+fn sectors_that_no_member_can_give_cost_these_sectors_and_not_the_recovery() {
+    let scratch = Scratch::new();
+    let (mut members, data) = rebuilding(&scratch, "5", 4);
+    let plain = members.clone();
+    let bad = Raw::read(&members[0]).u64(DATA_OFFSET) + 3 * REBUILT;
+    members[0] = PathBuf::from(format!("bad:{bad}+8:{}", text(&members[0])));
+    let served = scratch.ready(&[], &members);
+    served.wait_for("half: recovery done: ");
+    served.wait_for("4.00 KiB that no member could give: the new member's bad-block list names them");
+    served.wait_for("(slot 3) is recovered [UUUU]\n");
+    assert_eq!(served.stop().code, Some(0));
+    // With all sectors of the first member again, no sector of the array is lost, and a repair gives the new one its own.
+    let served = scratch.ready(&[], &plain);
+    scratch.uraid(["repair", "half"]).expect_done();
+    scratch.uraid(["wait", "half"]).expect_done();
+    served.wait_for("holds all sectors again that its bad-block list named");
+    assert_eq!(served.stop().code, Some(0));
     expect_recovered(&scratch, "5", &plain, &data);
 }
 
@@ -351,7 +376,10 @@ fn an_array_over_one_that_opens_read_only_is_only_read_and_gives_up_no_member() 
     };
     let words = ["create", "--homehost", "none", "--name", "over", "-l", "1", "-n", "2", "--assume-clean"];
     scratch.uraid(words.map(str::to_owned).into_iter().chain(groups())).expect_done();
-    Raw::read(&left[1]).list_bad(&[(1024, 8)]);
+    let mut raw = Raw::read(&left[1]);
+    // A list in blocks of eight sectors is only read.
+    raw.set(BAD_BLOCK_SHIFT, &[3]);
+    raw.list_bad(&[(1024, 8)]);
     let all = [&left[..], &right[..]].concat();
     let before = contents(&all);
     let options: Vec<String> = groups();

@@ -20,7 +20,7 @@ use crate::blame::{self, CopyFault, RowDifferences, RowFault};
 use crate::failure::Failure;
 use crate::findings::Mismatch;
 use crate::mark::{self, Mark};
-use crate::progress::{PassCounts, PassKind};
+use crate::progress::{PassCounts, PassKind, PassOrder};
 use crate::row_io::RowIo;
 use crate::row_parity::parity_of;
 use crate::sabotage::{self, Sabotage};
@@ -43,13 +43,13 @@ struct RowBlocks<'a> {
 
 impl<W: World> Resync<W> {
     /// `None`: something could not be read, and the piece is more than one sector.
-    pub(super) async fn check_copies(&self, kind: PassKind, piece: Window) -> Result<Option<PassCounts>, IoError> {
-        let Window { sector, length, .. } = piece;
+    pub(super) async fn check_copies(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
+        let (Window { sector, length, .. }, kind) = (piece, order.kind);
         let usable = self.shared.with_view(|view| view.readable());
         let copies = self.shared.layout.copies(sector);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
-        let found = self.read_window(places, length).await?;
-        if length.0 > 1 && is_mixed(&found) {
+        let found = self.read_window_but(order.unreadable, places, length).await?;
+        if length.0 > 1 && order.unreadable.is_empty() && is_mixed(&found) {
             return Ok(None);
         }
         let (known, unread): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|copy| copy.bytes.is_some());
@@ -123,14 +123,14 @@ impl<W: World> Resync<W> {
     /// `None`: something could not be read, and the piece is more than one sector.
     pub(super) async fn check_rows(
         &self,
-        kind: PassKind,
+        order: &PassOrder,
         rows: &RowIo<W>,
         piece: Window,
     ) -> Result<Option<PassCounts>, IoError> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.with_view(|view| view.readable());
-        let found = self.read_window(usable.iter().map(|slot| (slot, at)), length).await?;
-        if length.0 > 1 && is_mixed(&found) {
+        let found = self.read_window_but(order.unreadable, usable.iter().map(|slot| (slot, at)), length).await?;
+        if length.0 > 1 && order.unreadable.is_empty() && is_mixed(&found) {
             return Ok(None);
         }
         let chunk = self.shared.layout.chunk().0;
@@ -142,7 +142,7 @@ impl<W: World> Resync<W> {
             assert!(!cut.is_zero() && start + cut.0 <= length.0, "a step goes on, inside the window");
             let map = rows.layout().row(Row(member / chunk));
             let stretch = RowStretch { at, start: Sectors(start), length: cut };
-            window.add(self.check_row(kind, &map, &found, &stretch).await?);
+            window.add(self.check_row(order.kind, &map, &found, &stretch).await?);
             start += cut.0;
         }
         Ok(Some(window))

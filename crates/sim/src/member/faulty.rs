@@ -66,8 +66,14 @@ pub struct Fault {
 pub(super) struct BadSpots {
     /// Unreadable until they are written, and whether a read has failed on each.
     latent: RefCell<BTreeMap<u64, bool>>,
+    /// Reads fail.
+    unreadable: RefCell<BTreeSet<u64>>,
     /// Writes fail.
     broken: RefCell<BTreeSet<u64>>,
+}
+
+fn has_one(sectors: &RefCell<BTreeSet<u64>>, at: u64, length: u64) -> bool {
+    sectors.borrow().range(at..at + length).next().is_some()
 }
 
 /// The failed reads of a member since its faults began.
@@ -141,21 +147,27 @@ impl Disk {
         self.spots.latent.borrow().contains_key(&sector)
     }
 
+    /// Makes sectors unreadable, whatever is written to them, until [`Disk::mend`].
+    pub fn add_unreadable(&self, sectors: impl IntoIterator<Item = u64>) {
+        self.spots.unreadable.borrow_mut().extend(sectors);
+    }
+
     /// Makes every write of these sectors fail until [`Disk::mend`]. Reads return the bytes from before.
     pub fn add_broken(&self, sectors: impl IntoIterator<Item = u64>) {
         self.spots.broken.borrow_mut().extend(sectors);
     }
 
-    /// Ends what [`Disk::add_broken`] began.
+    /// Ends what [`Disk::add_broken`] and [`Disk::add_unreadable`] began.
     pub fn mend(&self) {
         self.spots.broken.borrow_mut().clear();
+        self.spots.unreadable.borrow_mut().clear();
     }
 
     /// Whether an operation fails because of where it is.
     pub(super) fn is_bad_spot(&self, op: Op, at: u64, length: u64) -> bool {
         match op {
-            Op::Read => self.is_latent(at, length),
-            Op::Write { .. } | Op::Zeroes => self.spots.broken.borrow().range(at..at + length).next().is_some(),
+            Op::Read => self.is_latent(at, length) || has_one(&self.spots.unreadable, at, length),
+            Op::Write { .. } | Op::Zeroes => has_one(&self.spots.broken, at, length),
             Op::Flush | Op::Discard => false,
         }
     }

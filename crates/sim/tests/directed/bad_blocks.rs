@@ -360,3 +360,42 @@ fn a_copy_to_another_member_lists_what_neither_could_give() {
         rig.power_off();
     }
 }
+
+/// It was written again, and still cannot be read.
+#[test]
+fn a_sector_that_cannot_be_read_even_after_it_was_written_is_listed() {
+    for (level, layout, slots) in CASES {
+        for victim in 0..slots {
+            let case = format!("raid{level} {layout:#x} of {slots}, slot {victim}");
+            let (rig, live, content) = ready(level, layout, slots, 2);
+            rig.disk(victim).add_unreadable([data_at(&rig) + 4]);
+            for _ in 0..3 {
+                assert!(content_of(&rig, &live) == content, "{case}");
+            }
+            let found = sectors(&rig, victim);
+            let was_read = live.arrays.iter().any(|array| array.counters().read_errors > 0);
+            assert_eq!(found, if was_read { vec![4] } else { vec![] }, "{case}");
+            assert!(is_whole(&live), "{case}");
+            rig.power_off();
+        }
+    }
+}
+
+#[test]
+fn a_sector_that_can_be_read_after_it_was_written_again_is_not_listed() {
+    for (level, layout, slots) in CASES {
+        for victim in 0..slots {
+            let case = format!("raid{level} {layout:#x} of {slots}, slot {victim}");
+            let (rig, live, content) = ready(level, layout, slots, 2);
+            rig.disk(victim).add_latent([data_at(&rig) + 4, data_at(&rig) + 5]);
+            for _ in 0..3 {
+                assert!(content_of(&rig, &live) == content, "{case}");
+            }
+            let was_read = live.arrays.iter().any(|array| array.counters().read_errors > 0);
+            let is_left = [4, 5].map(|sector| rig.disk(victim).has_latent(data_at(&rig) + sector));
+            assert!(!was_read || is_left != [true, true], "{case}");
+            assert_eq!(sectors(&rig, victim), [], "{case}");
+            rig.power_off();
+        }
+    }
+}

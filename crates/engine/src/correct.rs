@@ -1,0 +1,221 @@
+//! Sectors that a member could not read or write: written again from the others, at once.
+//! Owns: [`Corrector`], which sectors, on which shard, what follows if they still cannot be read. Not here: what is written
+//! (`resync::check`), which errors count against the member (`health`), sectors that cannot be written (`bad_block_log`).
+//! Invariant: only what the other members agree on is written, and only where this member failed.
+//!
+//! ```text
+//!   a read fails, others have the data ─┐
+//!   a write fails and is listed ────────┴─> the owner of these sectors locks them, reads the others, writes, reads again
+//!                                             it can be read      mended; if it was listed, the list forgets it
+//!                                             it cannot           it is listed, if the member has a log
+//! ```
+//!
+//! Devices have spare sectors, and take one when a bad sector is written. md does the same, and stops the whole array for
+//! it; here only requests for these sectors wait.
+
+use crate::failure::ReadError;
+use crate::mail::{Call, Mail, Message, STEWARD};
+use crate::mark::{self, Mark};
+use crate::pass;
+use crate::permit::UNIT;
+use crate::progress::{PassKind, PassOrder, WINDOW};
+use crate::resync::{Resync, Window};
+use crate::row_io::RowIo;
+use crate::shared::Shared;
+use crate::view::{Copies, Gate};
+use crate::{Pool, World};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+use uraid_block::local::Semaphore;
+use uraid_block::{ArraySector, IoError, MemberSector, Range, Sector, Sectors, ShardIndex, Slot, SlotSet};
+use uraid_layout::{Layout, Row};
+
+/// The most stretches that wait on a shard. Further ones are dropped: the next read of them meets the error again.
+const WAITING_MAX: usize = 64;
+
+/// What is corrected as one: 4 KiB, as by md. A device may try for seconds to read a bad sector, so it is not asked for each
+/// sector of them.
+const PIECE: u64 = 8;
+
+/// The most sectors that are remembered as given up.
+const GIVEN_UP_MAX: usize = 1024;
+
+/// A stretch of one member, in one window of its shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) slot: Slot,
+    /// Its index.
+    pub(crate) member: usize,
+    /// On the member.
+    pub(crate) range: Range,
+    pub(crate) window: Window,
+}
+
+/// Writes sectors again, on one shard.
+pub(crate) struct Corrector<W: World> {
+    shared: Rc<Shared<W>>,
+    resync: Resync<W>,
+    /// Room for windows, shared with the passes.
+    room: Rc<Semaphore>,
+    waiting: RefCell<VecDeque<Stretch>>,
+    is_running: Cell<bool>,
+    /// Sectors of members that stayed bad and could not be listed: they are not written again and again.
+    given_up: RefCell<BTreeSet<(usize, Sector)>>,
+}
+
+/// A check of one window: it writes what a member could not read, if all others agree.
+const ORDER: PassOrder = PassOrder {
+    number: 0,
+    kind: PassKind::Check,
+    recovering: SlotSet::EMPTY,
+    second: None,
+    from: Sectors::ZERO,
+    written_below: Sectors::ZERO,
+    unreadable: SlotSet::EMPTY,
+    by_bits: false,
+};
+
+impl<W: World> Corrector<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>, room: Rc<Semaphore>) -> Rc<Corrector<W>> {
+        let resync = Resync::new(shared.clone(), rows, 1);
+        let (waiting, is_running, given_up) = Default::default();
+        Rc::new(Corrector { shared, resync, room, waiting, is_running, given_up })
+    }
+
+    /// Corrects a stretch that this shard owns, after those that wait.
+    pub(crate) fn add(self: &Rc<Self>, stretch: Stretch) {
+        let mut waiting = self.waiting.borrow_mut();
+        if self.given_up.borrow().contains(&(stretch.member, stretch.range.start)) {
+            return;
+        }
+        if waiting.len() == WAITING_MAX || waiting.contains(&stretch) {
+            return;
+        }
+        waiting.push_back(stretch);
+        drop(waiting);
+        if !self.is_running.replace(true) {
+            self.shared.world.spawn(self.clone().correct_all());
+        }
+    }
+
+    async fn correct_all(self: Rc<Self>) {
+        loop {
+            let next = self.waiting.borrow_mut().pop_front();
+            let Some(stretch) = next else { break };
+            if self.correct(&stretch).await.is_err() {
+                // The array has frozen.
+                self.waiting.borrow_mut().clear();
+            }
+        }
+        self.is_running.set(false);
+    }
+
+    async fn correct(&self, stretch: &Stretch) -> Result<(), IoError> {
+        let _room = self.room.acquire(1).await;
+        let Some(_inside) = self.shared.admit_pass() else { return Ok(()) };
+        let _lock = self.shared.locks.guard(pass::locked(&self.shared, &stretch.window)).await;
+        if !self.may_correct(stretch) {
+            return Ok(());
+        }
+        let device = self.shared.members.get(stretch.member);
+        if stretch.range.length.0 <= PIECE || device.lacks_all(stretch.range) {
+            return self.write_again(stretch, &stretch.window).await;
+        }
+        for start in (0..stretch.window.length.0).step_by(PIECE as usize) {
+            let piece = stretch.window.part(start, PIECE.min(stretch.window.length.0 - start));
+            if self.read_piece(stretch, start, piece.length).await.is_err() {
+                self.write_again(stretch, &piece).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the others give, and reads it again.
+    async fn write_again(&self, stretch: &Stretch, part: &Window) -> Result<(), IoError> {
+        mark::hit(Mark::Corrected);
+        let order = PassOrder { unreadable: SlotSet::EMPTY.with(stretch.slot), ..ORDER };
+        self.resync.correct_window(&order, *part).await?;
+        let start = part.at - stretch.window.at;
+        for start in (start..start + part.length.0).step_by(PIECE as usize) {
+            let length = Sectors(PIECE.min(stretch.window.length.0 - start));
+            if let Err(failed) = self.read_piece(stretch, start, length).await
+                && failed.error.kind.is_of_sectors()
+                && failed.error.is_of_device()
+            {
+                mark::hit(Mark::StillUnreadable);
+                let is_listed = self.shared.calls.call(STEWARD, Call::ListUnreadable(failed)).await.listed()?;
+                let mut given_up = self.given_up.borrow_mut();
+                if !is_listed && given_up.len() < GIVEN_UP_MAX {
+                    given_up.insert((stretch.member, failed.range.start));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a part of a stretch from the member that failed.
+    async fn read_piece(&self, stretch: &Stretch, start: u64, length: Sectors) -> Result<(), ReadError> {
+        let data_offset = self.shared.with_view(|view| view.member(stretch.slot).data_offset);
+        let at = MemberSector(stretch.range.start.0 + start - data_offset.0);
+        self.shared.read_block(stretch.slot, at, length, Pool::Pass).await.map(|_bytes| ())
+    }
+
+    /// Whether the others are known to be right about these sectors, and the member is still the one that failed.
+    fn may_correct(&self, stretch: &Stretch) -> bool {
+        let (in_sync, window) = (self.shared.in_sync_below.get().0, &stretch.window);
+        let is_consistent = match &self.shared.layout {
+            Layout::Parity(_) => window.at + window.length.0 <= in_sync,
+            Layout::Copies(_) => self.shared.with_view(|view| view.copies == Copies::Any),
+        };
+        let is_in_use = self.shared.with_view(|view| {
+            let is_same = || view.member(stretch.slot).index == stretch.member;
+            view.gate == Gate::Open && view.readable().contains(stretch.slot) && is_same()
+        });
+        is_consistent && is_in_use && self.shared.torn.is_empty()
+    }
+}
+
+impl<W: World> Shared<W> {
+    /// Lets the owners of these sectors write them again from other members.
+    pub(crate) fn want_correction(&self, failed: &ReadError) {
+        if !self.is_redundant() || self.config.read_only {
+            return;
+        }
+        let offset = self.with_view(|view| {
+            let is_in_use = view.readable().contains(failed.slot) && view.member(failed.slot).index == failed.member;
+            is_in_use.then(|| view.member(failed.slot).data_offset.0)
+        });
+        let Some(offset) = offset else { return };
+        let (mut at, end) = (failed.range.start.0 - offset, failed.range.end().0 - offset);
+        while at < end {
+            let Some((owner, window)) = self.window_to_correct(failed.slot, MemberSector(at), Sectors(end - at)) else {
+                return;
+            };
+            let length = window.length;
+            let range = Range::new(Sector(at + offset), length);
+            let stretch = Stretch { slot: failed.slot, member: failed.member, range, window };
+            self.world.post(owner, Mail(Message::Correct(stretch)));
+            at += length.0;
+        }
+    }
+
+    /// The window at a sector of a member's data, and the shard that owns it.
+    fn window_to_correct(&self, slot: Slot, at: MemberSector, longest: Sectors) -> Option<(ShardIndex, Window)> {
+        let longest = longest.0.min(WINDOW);
+        match &self.layout {
+            Layout::Parity(layout) => {
+                let (row, chunk) = (at.0 / layout.chunk().0, layout.chunk().0);
+                let length = Sectors(longest.min(chunk - at.0 % chunk));
+                Some((self.owner_of(Row(row)), Window { at: at.0, sector: ArraySector(at.0), length }))
+            }
+            Layout::Copies(layout) => {
+                let sector = layout.sector_of_copy(slot, at)?;
+                let unit = sector.0 / UNIT;
+                let held = self.layout.contiguous(sector).0.min((unit + 1) * UNIT - sector.0);
+                let owner = ShardIndex((unit % u64::from(self.world.shards())) as u16);
+                Some((owner, Window { at: sector.0, sector, length: Sectors(longest.min(held)) }))
+            }
+        }
+    }
+}
