@@ -41,7 +41,7 @@ pub struct Slowest {
 pub struct MemberCounts {
     /// By [`RequestKind`].
     pub of: [RequestCounts; RequestKind::COUNT],
-    /// Sectors of failed reads for which the other members supplied the data. They are not rewritten.
+    /// Sectors of failed reads for which the other members supplied the data.
     pub read_elsewhere: Sectors,
     /// `None` before the first request ended.
     pub slowest: Option<Slowest>,

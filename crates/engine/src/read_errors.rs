@@ -30,9 +30,9 @@ pub(crate) struct ReadErrors {
 impl ReadErrors {
     /// Counts the failed read of a range of the member, and returns the current count.
     ///
-    /// A range that overlaps a remembered one is not counted. md rewrites a bad sector when it first meets it; uraid
-    /// does not yet, so a single bad sector that is read again and again must not reach the limit. Such a read does not
-    /// update the time either: otherwise the count of older errors would not be halved.
+    /// A range that overlaps a remembered one is not counted: a bad sector that could neither be written again nor
+    /// listed, and is read again and again, must not reach the limit. Such a read does not update the time either:
+    /// otherwise the count of older errors would not be halved.
     pub(crate) fn note(&mut self, now: Tick, range: Range) -> u32 {
         assert!(!range.length.is_zero(), "a read that failed was of some sector");
         assert!(self.ranges.len() <= RANGES_MAX && self.oldest < RANGES_MAX);

@@ -290,6 +290,35 @@ fn a_member_that_cannot_write_some_sectors_lists_them_and_stays() {
     array.copy(&["--run"], &array.members[1..]).expect_done();
 }
 
+/// What mdadm's own test suite has as 05r1-add-badblocks.
+#[test]
+fn a_mirror_is_added_to_a_member_with_bad_blocks_and_lacks_no_more_than_that() {
+    let mut array = Array::new("-l 1 -n 2 --assume-clean", &[&[(16, 16), (90, 2)], &[]]);
+    array.members[1] = array.scratch.member("new", 8 * MIB);
+    let served = array.scratch.ready(&["--run"], &array.members[..1]);
+    array
+        .scratch
+        .uraid(["add", "listed"].map(PathBuf::from).into_iter().chain([array.members[1].clone()]))
+        .expect_done();
+    // It may be over already.
+    array.scratch.uraid(["wait", "listed"].map(PathBuf::from));
+    served.wait_for(" [UU]\n");
+    let mut client = served.client();
+    let read = client.read(32 * 512, 4096).expect("served").expect("readable");
+    assert!(read == array.bytes[32 * 512..40 * 512]);
+    assert!(client.read(16 * 512, 512).expect("served").is_err(), "no member has it");
+    assert_eq!(listed(&array, 1), [(16, 16), (90, 2)]);
+    // A write gives it to both.
+    let new = pattern(9, 64 << 10);
+    assert_eq!(client.write(0, &new).expect("served"), 0);
+    array.bytes[..64 << 10].copy_from_slice(&new);
+    drop(client);
+    served.stop().expect_done();
+    assert_eq!((listed(&array, 0), listed(&array, 1)), (vec![], vec![]));
+    array.copy(&["--run"], &array.members[1..]).expect_done();
+    assert!(fs::read(array.out()).expect("a copy") == array.bytes);
+}
+
 #[test]
 fn lists_of_members_that_only_force_takes_and_of_degraded_arrays_count_too() {
     // Two of three: what one of them lists cannot be computed.

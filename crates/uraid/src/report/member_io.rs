@@ -110,7 +110,7 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
         .expect(text);
     }
     if counted.iter().any(|(_, io)| io.read_elsewhere_sectors > 0) {
-        out.push_str("    Elsewhere: sectors that the member failed to read and others supplied; not rewritten yet\n");
+        out.push_str("    Elsewhere: sectors that the member failed to read and others supplied\n");
     }
     let path = |member: &Member| member.path.clone().unwrap_or_else(|| "a member".to_owned());
     for (member, io) in counted.iter().filter(|(_, io)| io.is_silent()) {
@@ -157,7 +157,7 @@ mod tests {
         let text = report.text();
         assert!(text.contains("         0   21 (1.00 MiB)"), "{text}");
         assert!(text.contains("   3 read, 1 write         24   read 12.3 ms, "), "{text}");
-        assert!(text.contains("not rewritten yet\n"), "{text}");
+        assert!(text.contains("failed to read and others supplied\n"), "{text}");
         assert!(text.contains("a.img has not answered a request for 12 s\n"), "{text}");
         assert!(text.contains("a.img lacks 9 sectors, the first at its sector 4096: its bad-block list\n"), "{text}");
         assert!(text.contains("a.img has more read errors than --max-read-errors allows"), "{text}");

@@ -250,6 +250,12 @@ level, with metadata 1.0, 1.1 and 1.2, on members of 32 MiB of which three write
 Each side reads what the other has written. In the end the kernel `check`s to `mismatch_cnt` 0, and reads the same bytes
 without slot 0.
 
+`cargo xtask vm matrix --bad-blocks`: the kernel makes an array of every redundant level, with metadata 1.0, 1.1 and 1.2,
+and lists two ranges of a member, which are then spoiled. uraid knows the list and reads none of these sectors; a client
+writes, also over the first range, and another member cannot write eight sectors. The kernel then knows both lists as
+uraid left them, reads what was written, and `check`s to `mismatch_cnt` 0. Run on Linux 6.1 and 6.12; a raid1 and a raid5
+are part of `cargo xtask vm matrix`.
+
 `cargo xtask vm matrix --day`: an XFS on a raid6 is written by the real binary while members fail, are recovered, removed,
 added and taken back, a check and a repair run, and uraid is killed in each of these. The kernel then finds nothing to
 recover, the bitmap, and `mismatch_cnt` 0. Both forms are run on Linux 6.12, the first also on 6.1; some of the first and
