@@ -102,6 +102,21 @@ fn a_bitmap_older_than_the_superblocks_is_not_believed() {
 }
 
 #[test]
+fn a_bitmap_that_only_a_member_left_out_has_was_never_added() {
+    let mut members = members(2);
+    members[0].superblock.events += 1;
+    members[0].device_size = Sectors(members[0].superblock.data_offset.0 + 8);
+    members[1].superblock.features = members[1].superblock.features.without(Features::BITMAP_OFFSET);
+    members[1].superblock.bitmap_offset = 0;
+    let found = [Ok(bitmap(&members, |_| {}, &[1])), Err(BitmapUnusable::NoRoom)];
+    let run = AssembleOptions { run: true, ..AssembleOptions::default() };
+    let plan = taken(assemble(&members, &run).unwrap(), &found);
+    assert_eq!((plan.read_only, plan.bitmap.is_none()), (None, true));
+    assert!(!plan.template.features.contains(Features::BITMAP_OFFSET) && plan.template.bitmap_offset == 0);
+    assert_eq!(plan.members.len(), 1);
+}
+
+#[test]
 fn what_md_marked_stale_and_other_sizes_are_not_believed_and_put_right() {
     let members = members(2);
     let found = |change: fn(&mut BitmapHeader)| [(); 2].map(|()| Ok(bitmap(&members, change, &[1])));

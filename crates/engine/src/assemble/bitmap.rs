@@ -27,11 +27,20 @@ impl StartPlan {
     /// was read. Without this call an array with a bitmap stays read-only.
     ///
     /// A bitmap is believed if it belongs to the array, is of a member in sync, and is as fresh as the superblocks. The
-    /// bits of all that are believed count. If there are none, all bits are set.
+    /// bits of all that are believed count. If there are none, all bits are set. Where no member in a slot has one, the
+    /// array starts without: a crash came while it was being added.
     pub fn take_bitmaps(&mut self, found: impl Fn(usize) -> Result<BitmapImage, BitmapUnusable>) {
         // Without the freshest superblock's word, some member has a bitmap that the array has no more.
         let is_of_array = self.template.features.contains(Features::BITMAP_OFFSET);
         if self.read_only != Some(ReadOnlyReason::Bitmap) || !is_of_array || !self.layout.level().is_redundant() {
+            return;
+        }
+        let mut with_slot = self.members.iter().filter(|member| member.place != Place::Spare);
+        if !with_slot.any(|member| member.superblock.features.contains(Features::BITMAP_OFFSET)) {
+            // The bitmap was being added, and only members that are left out say so: no write has relied on it.
+            self.template.features = self.template.features.without(Features::BITMAP_OFFSET);
+            self.template.bitmap_offset = 0;
+            self.read_only = self.read_only_besides;
             return;
         }
         self.read_only = match self.decide_bitmap(&found) {
