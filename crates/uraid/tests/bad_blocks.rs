@@ -284,7 +284,7 @@ fn a_member_that_cannot_write_some_sectors_lists_them_and_stays() {
     // A repair gives it its sectors.
     let served = array.scratch.ready(&[], &array.members);
     array.scratch.uraid(["repair", "listed"].map(PathBuf::from)).expect_done();
-    array.scratch.uraid(["wait", "listed"].map(PathBuf::from)).expect_done();
+    served.wait_for("listed: repair complete");
     served.stop().expect_done();
     assert_eq!(listed(&array, 1), []);
     array.copy(&["--run"], &array.members[1..]).expect_done();
