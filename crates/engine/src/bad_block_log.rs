@@ -38,7 +38,7 @@ impl<W: World> Recorder<W> {
             let Failure { slot, member, error, .. } = failure;
             let range = failure.range.expect("it is listed");
             // In smaller pieces, some of it may be written.
-            self.steward.shared.want_correction(&ReadError { slot, member, range, error });
+            self.steward.shared.want_correction(&ReadError { slot, member, range, error, is_listed: false });
         }
         others
     }

@@ -32,9 +32,15 @@ pub(crate) struct ReadError {
     /// On the member.
     pub(crate) range: Range,
     pub(crate) error: IoError,
+    /// The member was not asked: its bad-block list names a sector of the range.
+    pub(crate) is_listed: bool,
 }
 
 impl ReadError {
+    pub(crate) fn listed(self) -> ReadError {
+        ReadError { is_listed: true, ..self }
+    }
+
     pub(crate) fn failure(&self) -> Failure {
         Failure::new((self.slot, self.member), Operation::Read, self.error)
     }

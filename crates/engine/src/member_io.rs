@@ -45,7 +45,7 @@ impl MemberRun {
     }
 
     pub(crate) fn read_error(&self, error: IoError) -> ReadError {
-        ReadError { slot: self.slot, member: self.index, range: self.range, error }
+        ReadError { slot: self.slot, member: self.index, range: self.range, error, is_listed: false }
     }
 }
 
@@ -84,7 +84,7 @@ impl<W: World> Shared<W> {
         async move {
             let member = self.members.get(run.index);
             let _in_flight = self.balance.begin(run.slot);
-            member.check_read(run.range).map_err(|error| run.read_error(error))?;
+            member.check_read(run.range).map_err(|error| run.read_error(error).listed())?;
             let begun = member.begin();
             let outcome = member.uncounted().read(run.range.start, into).await;
             member.end(&begun, RequestKind::Read, run.range, outcome.as_ref().err().copied());

@@ -4,7 +4,7 @@
 //! Invariant: a success holds the right bytes in every sector. A failed piece is read elsewhere or fails the request.
 
 use crate::buffers;
-use crate::failure::{Failure, ReadError, RequestKind};
+use crate::failure::{ReadError, RequestKind};
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
 use crate::row::Rows;
@@ -36,6 +36,9 @@ struct Wanted {
 struct Tried {
     /// Slots that have failed to read it.
     avoid: SlotSet,
+    /// Those of them whose bad-block list named a sector of it. If a write has cleared the list since, their copy is the
+    /// canonical one again, but not for this request: it goes on with the next copy, which it could have read before.
+    lacking: SlotSet,
     /// The failed read was longer than this part: sectors 23+2 failed, and this is 24, which may be readable.
     is_suspicion: bool,
     /// Slots that do not answer now: read them only if no other has the part.
@@ -43,7 +46,19 @@ struct Tried {
 }
 
 impl Tried {
-    const NONE: Tried = Tried { avoid: SlotSet::EMPTY, is_suspicion: false, late: SlotSet::EMPTY };
+    const NONE: Tried =
+        Tried { avoid: SlotSet::EMPTY, lacking: SlotSet::EMPTY, is_suspicion: false, late: SlotSet::EMPTY };
+
+    /// `failed`: the slots that have failed to read it now.
+    fn without(self, failed: SlotSet) -> Tried {
+        Tried { avoid: self.avoid.or(failed), ..self }
+    }
+
+    /// For the same request: no copy of this slot becomes the canonical one while it is read.
+    fn noting_list(self, failed: &ReadError) -> Tried {
+        let listed = if failed.is_listed { SlotSet::EMPTY.with(failed.slot) } else { SlotSet::EMPTY };
+        Tried { lacking: self.lacking.or(listed), ..self }
+    }
 }
 
 impl Wanted {
@@ -96,9 +111,9 @@ impl<W: World> Reader<W> {
                 let _in_flight = self.shared.balance.begin(slot);
                 let of_member = place.range(at, range.length);
                 let member = self.shared.members.get(place.index);
-                let failed = |error| ReadError { slot, member: place.index, range: of_member, error };
+                let failed = |error| ReadError { slot, member: place.index, range: of_member, error, is_listed: false };
                 if let Err(error) = member.check_read(of_member) {
-                    return Box::pin(self.read_around(range, failed(error))).await;
+                    return Box::pin(self.read_around(range, failed(error).listed())).await;
                 }
                 let begun = member.begin();
                 match member.uncounted().read(of_member.start, into).await {
@@ -147,10 +162,11 @@ impl<W: World> Reader<W> {
             let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
             return self.read_beside(range, into, failed.slot).await;
         }
-        self.note_failure(&[range], failed.failure()).await?;
+        let tried = Tried::NONE.noting_list(&failed);
+        self.note_failure(&[range], &failed, tried.lacking).await?;
         let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
         sabotage::answer_instead!(ZeroesForError, Ok(sabotage::zeroes(into)));
-        let tried = Tried { avoid: self.shared.still_of(&failed.failure()), ..Tried::NONE };
+        let tried = tried.without(self.shared.still_of(&failed.failure()));
         self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, vec![failed]).await
     }
 
@@ -228,7 +244,7 @@ impl<W: World> Reader<W> {
         let of_part = ArrayRange::new(range.start + base, part.into.length());
         for slot in tried.avoid.iter() {
             // The array may have frozen since that copy failed.
-            self.refuse_other_version(of_part, slot, ErrorKind::Media.into())?;
+            self.refuse_other_version(of_part, slot, tried.lacking, ErrorKind::Media.into())?;
         }
         let usable = self.in_time(&view, of_part, tried);
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
@@ -246,7 +262,7 @@ impl<W: World> Reader<W> {
             let of_member = MemberRun::by(&view, run.slot, run.at, run.length);
             let member = self.shared.members.get(of_member.index);
             if let Err(error) = member.check_read(of_member.range) {
-                return (run, Err(of_member.read_error(error)));
+                return (run, Err(of_member.read_error(error).listed()));
             }
             let begun = member.begin();
             let outcome = member.uncounted().read(of_member.range.start, pieces).await;
@@ -273,7 +289,7 @@ impl<W: World> Reader<W> {
             }
         }
         for (failed, parts) in failures {
-            let tried = self.tried_in_vain(of_part, tried, failed.failure(), parts).await?;
+            let tried = self.tried_in_vain(of_part, tried, &failed, parts).await?;
             work.failed.extend((failed.error.kind != ErrorKind::Late).then_some(failed));
             for of_run in parts {
                 // This part is shorter than the read that failed here or before.
@@ -312,7 +328,7 @@ impl<W: World> Reader<W> {
         &self,
         range: ArrayRange,
         tried: Tried,
-        failed: Failure,
+        failed: &ReadError,
         parts: &[Part],
     ) -> Result<Tried, IoError> {
         if failed.error.kind == ErrorKind::Late {
@@ -320,30 +336,37 @@ impl<W: World> Reader<W> {
         }
         let of_part = |part: &Part| ArrayRange::new(range.start + part.offset, part.length);
         let ranges: SmallVec<[ArrayRange; 4]> = parts.iter().map(of_part).collect();
-        self.note_failure(&ranges, failed).await?;
-        Ok(Tried { avoid: tried.avoid.or(self.shared.still_of(&failed)), ..tried })
+        let tried = tried.noting_list(failed);
+        self.note_failure(&ranges, failed, tried.lacking).await?;
+        Ok(tried.without(self.shared.still_of(&failed.failure())))
     }
 
     /// Counts a failed read of these ranges. An error ends the request: no other member may answer it.
-    async fn note_failure(&self, ranges: &[ArrayRange], failed: Failure) -> Result<(), IoError> {
+    async fn note_failure(&self, ranges: &[ArrayRange], failed: &ReadError, lacking: SlotSet) -> Result<(), IoError> {
         // A member that is gone is failed. Then another copy is the canonical one, and may be read.
         let is_failed_first =
             failed.error.kind == ErrorKind::Gone && self.shared.with_view(|view| view.gate == Gate::Open);
         if is_failed_first {
-            self.shared.note_read_failure(failed).await?;
+            self.shared.note_read_failure(failed.failure()).await?;
         }
         for range in ranges {
-            self.refuse_other_version(*range, failed.slot, failed.error)?;
+            self.refuse_other_version(*range, failed.slot, lacking, failed.error)?;
         }
         if !is_failed_first {
-            self.shared.note_read_failure(failed).await?;
+            self.shared.note_read_failure(failed.failure()).await?;
         }
         Ok(())
     }
 
     /// If the copies may differ by now and the canonical one failed, another copy could return other bytes than an
     /// earlier read did: refuse that.
-    fn refuse_other_version(&self, range: ArrayRange, failed: Slot, error: IoError) -> Result<(), IoError> {
+    fn refuse_other_version(
+        &self,
+        range: ArrayRange,
+        failed: Slot,
+        lacking: SlotSet,
+        error: IoError,
+    ) -> Result<(), IoError> {
         let view = self.shared.view();
         if view.copies == Copies::Any || self.shared.layout.level().is_parity() || self.shared.config.force {
             return Ok(());
@@ -354,7 +377,7 @@ impl<W: World> Reader<W> {
             let length = self.shared.layout.contiguous(at).min(Sectors(range.end().0 - at.0));
             let is_held = |slot: Slot, at: MemberSector| {
                 let member = view.member(slot);
-                !self.shared.members.get(member.index).lacks(member.range(at, length))
+                !lacking.contains(slot) && !self.shared.members.get(member.index).lacks(member.range(at, length))
             };
             // A sector that the list of the first copy names was never read there since: the next one is canonical.
             let mut readable = copies.iter().filter(|(slot, _)| view.readable().contains(*slot));

@@ -115,13 +115,23 @@ impl<W: World> Resync<W> {
     pub(crate) async fn correct_window(&self, order: &PassOrder, window: Window) -> Result<(), IoError> {
         assert!(!order.unreadable.is_empty(), "a member lacks it");
         let outcome = self.resync_piece(order, window).await?;
-        let has_failed = outcome.is_some_and(|counts| counts.failed > 0);
-        for start in (0..window.length.0).step_by(SMALL_PIECE as usize) {
-            if has_failed && window.length.0 > SMALL_PIECE {
-                self.resync_piece(order, window.part(start, SMALL_PIECE.min(window.length.0 - start))).await?;
+        if outcome.is_none_or(|counts| counts.failed > 0 && window.length.0 > SMALL_PIECE) {
+            for start in (0..window.length.0).step_by(SMALL_PIECE as usize) {
+                let small = window.part(start, SMALL_PIECE.min(window.length.0 - start));
+                self.correct_piece(order, small).await?;
             }
         }
         self.findings.borrow_mut().take();
+        Ok(())
+    }
+
+    /// By single sectors where another member lacks some of it, too: what a member has is compared, not written.
+    async fn correct_piece(&self, order: &PassOrder, piece: Window) -> Result<(), IoError> {
+        if self.resync_piece(order, piece).await?.is_none() {
+            for start in 0..piece.length.0 {
+                self.resync_piece(order, piece.part(start, 1)).await?;
+            }
+        }
         Ok(())
     }
 

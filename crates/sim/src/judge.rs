@@ -6,6 +6,7 @@
 use crate::bits::bitmap_of;
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::disk::CrashMode;
+use crate::logs;
 use crate::member::Disk;
 use crate::model::{Model, Place};
 use crate::oracle::Oracle;
@@ -100,7 +101,10 @@ pub fn bad_blocks_of(image: &[u8], superblock: &Superblock) -> Result<Option<Bad
 impl Judge {
     /// Slots that the array must do without: the lost ones, those with a fault now, and `away`.
     pub fn missing(&self, away: &BTreeSet<u16>) -> BTreeSet<u16> {
-        let hurt = (0..self.disks.len()).filter(|&slot| self.disks[slot].may_be_failed()).map(|slot| slot as u16);
+        // What a member lists is missing for as long as it is listed.
+        let has_list = |slot: usize| self.setup.has_logs && logs::is_in_force(self.disks[slot].medium().current());
+        let is_hurt = |slot: &usize| self.disks[*slot].may_be_failed() || has_list(*slot);
+        let hurt = (0..self.disks.len()).filter(is_hurt).map(|slot| slot as u16);
         let recovering = self.recovering.borrow();
         self.lost.borrow().union(away).chain(recovering.iter()).copied().chain(hurt).collect()
     }
@@ -137,7 +141,12 @@ impl Judge {
         let mut unsettled = BTreeSet::new();
         for (slot, disk) in self.disks.iter().enumerate().filter(|(_, disk)| disk.is_liar()) {
             let start = self.setup.data_offsets[slot];
-            for sector in disk.medium().uncertain_data() {
+            // Without its log, what it lists is read from it.
+            let listed = match self.setup.has_logs {
+                true => logs::listed(disk.medium().current()),
+                false => Vec::new(),
+            };
+            for sector in disk.medium().uncertain_data().into_iter().chain(listed) {
                 unsettled.extend(self.model.sectors_at(Place { slot: slot as u16, sector: sector - start }));
             }
         }
@@ -310,7 +319,11 @@ impl Judge {
             return None;
         }
         let image = images[slot].as_ref()?;
-        let start = (self.setup.data_offsets[slot] + place.sector) as usize * SECTOR_BYTES;
+        let sector = self.setup.data_offsets[slot] + place.sector;
+        if self.setup.has_logs && logs::is_listed(image, sector) {
+            return None;
+        }
+        let start = sector as usize * SECTOR_BYTES;
         image[start..start + SECTOR_BYTES].try_into().ok()
     }
 }

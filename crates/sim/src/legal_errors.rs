@@ -16,6 +16,7 @@
 
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::judge::Judge;
+use crate::logs;
 use crate::member::{Access, Op};
 use crate::model::Place;
 use crate::watch::Guard;
@@ -138,6 +139,12 @@ impl LegalErrors {
         // Once the steward has failed a member, that member answers no shard any more, including those that have not
         // received the new view.
         let (before, now, known) = (request.view.readable(), now.readable(), self.array.view().readable());
+        let has_logs = self.judge.setup.has_logs;
+        // What failed may be listed, and its log not be written yet; after a freeze it is not written at all.
+        let is_frozen = matches!(self.array.view().gate, Gate::Frozen(_));
+        let may_be_listed = |access: &Access| has_logs && (access.op != Op::Read || is_frozen);
+        let all = self.guard.failures();
+        let maybe_listed: Vec<Access> = all.iter().map(|(access, _)| *access).filter(may_be_listed).collect();
         move |place: Place| {
             let slot = Slot(place.slot);
             let sector = starts[usize::from(place.slot)] + place.sector;
@@ -150,6 +157,8 @@ impl LegalErrors {
                 || !now.contains(slot)
                 || !known.contains(slot)
                 || disks[usize::from(place.slot)].has_latent(sector)
+                || maybe_listed.iter().any(covers)
+                || has_logs && logs::is_listed(disks[usize::from(place.slot)].medium().current(), sector)
                 || failures.iter().any(covers)
         }
     }

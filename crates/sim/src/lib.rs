@@ -16,6 +16,7 @@ pub mod faults;
 pub mod fleet;
 pub mod judge;
 pub mod legal_errors;
+pub mod logs;
 pub mod member;
 pub mod model;
 pub mod museum;

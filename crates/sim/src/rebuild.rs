@@ -7,6 +7,7 @@
 
 use crate::bits::BITMAP_AT;
 use crate::judge::{AssembleMode, Assembled, Judge};
+use crate::logs;
 use crate::model::Place;
 use crate::rig::Rig;
 use crate::rng::mix;
@@ -32,6 +33,7 @@ impl Rig {
             return Ok(());
         }
         let mut recovering = BTreeMap::new();
+        let mut rebuilt = Vec::new();
         for &slot in &missing {
             let used = self.guard.used(slot);
             let below = match self.rng.below(4) {
@@ -42,7 +44,10 @@ impl Rig {
             if below < used {
                 recovering.insert(slot, below);
             }
-            let image = self.rebuilt(&images, &here, slot, below)?;
+            let Some(image) = self.rebuilt(&images, &here, slot, below)? else { return Ok(()) };
+            rebuilt.push((slot, image));
+        }
+        for (slot, image) in rebuilt {
             self.executor.record(Event::Note { what: "rebuilt meanwhile: disk", value: u64::from(slot) });
             self.disk(slot).restore_size();
             self.disk(slot).replace(image);
@@ -66,21 +71,30 @@ impl Rig {
         here: &BTreeSet<u16>,
         slot: u16,
         below: u64,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Option<Vec<u8>>, String> {
         let rubbish = self.rng.next();
         let get = |place: Place| self.judge.sector_of(images, here, place);
         let mut image = self.disk(slot).medium().current().to_vec();
         let start = self.setup.data_offsets[usize::from(slot)];
         for sector in 0..self.guard.used(slot) {
             let content = self.judge.model.content(Place { slot, sector }, &get);
-            let mut content = content.ok_or_else(|| format!("sector {sector} of disk {slot} cannot be rebuilt"))?;
+            let Some(mut content) = content else {
+                if self.setup.has_logs {
+                    // Others list what would be needed for it.
+                    return Ok(None);
+                }
+                return Err(format!("sector {sector} of disk {slot} cannot be rebuilt"));
+            };
             if sector >= below {
                 content[..8].copy_from_slice(&mix(rubbish ^ sector).to_le_bytes());
             }
             let at = (start + sector) as usize * SECTOR_BYTES;
             image[at..at + SECTOR_BYTES].copy_from_slice(&content);
         }
-        Ok(image)
+        if self.setup.has_logs {
+            logs::clear(&mut image);
+        }
+        Ok(Some(image))
     }
 
     /// `recovering`: slots whose member holds what is below this sector of its data.
@@ -101,6 +115,9 @@ impl Rig {
                 superblock.recovery_offset = *below;
             }
             let mut image = disk.medium().current().to_vec();
+            if self.setup.has_logs && logs::is_in_force(&image) && !logs::is_empty(&image) {
+                superblock.features = superblock.features.with(Features::BAD_BLOCKS);
+            }
             let start = SUPER_AT as usize * SECTOR_BYTES;
             image[start..start + 4096].copy_from_slice(&superblock.encode()[..]);
             self.write_bitmap(plan, superblock.events, &mut image);

@@ -11,6 +11,7 @@ use crate::executor::{Ended, Executor};
 use crate::faults::FaultKind;
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::legal_errors::LegalErrors;
+use crate::logs;
 use crate::member::{Disk, SimMember};
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
@@ -93,7 +94,7 @@ impl Rig {
             guard.check_bits(BitsCheck::new(model.clone(), &disks));
         }
         if setup.has_logs {
-            guard.allow_logs();
+            guard.allow_logs(&disks);
         }
         if !setup.is_redundant() {
             // A client with two flushes in flight may receive the error from only one of them.
@@ -216,7 +217,9 @@ impl Rig {
         let unsure: BTreeSet<u16> = missing.union(victims).copied().collect();
         for &row in self.judge.suspect.borrow().iter() {
             for (x, place, _) in &model.rows[row].data {
-                if unsure.contains(&place.slot) {
+                let start = self.setup.data_offsets[usize::from(place.slot)];
+                let is_listed = self.setup.has_logs && logs::lists(self.disk(place.slot), start, place.sector);
+                if unsure.contains(&place.slot) || is_listed {
                     oracle.give_up(*x);
                 }
             }

@@ -6,6 +6,7 @@ use crate::bits::{BITMAP_AT, BITMAP_SECTORS, Bits};
 use crate::client::Mix;
 use crate::executor::Executor;
 use crate::faults::{FaultKind, Kinds};
+use crate::logs::{self, LOG_AT, LOG_SECTORS};
 use crate::member::{Disk, Latency};
 use crate::model::Shape;
 use crate::rng::Rng;
@@ -13,11 +14,6 @@ use crate::watch::SUPER_AT;
 use std::rc::Rc;
 use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
-
-/// Where a member's bad-block log begins: behind the bitmap.
-pub const LOG_AT: u64 = BITMAP_AT + BITMAP_SECTORS;
-/// The sectors of a log.
-pub const LOG_SECTORS: u64 = 8;
 
 /// Whether more members fail than the level survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,7 +195,10 @@ impl Setup {
             has_logs: false,
         };
         let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty) };
-        setup.with_bits(bits)
+        // Derived from a drawn number, so that all else that existing seeds draw stays the same.
+        let has_logs = !is_plain && crate::rng::mix(setup.array ^ 0xbad).is_multiple_of(3);
+        let setup = setup.with_bits(bits);
+        if has_logs { setup.with_logs() } else { setup }
     }
 
     /// The same array with a write-intent bitmap, for which the data begins further behind.
@@ -378,8 +377,7 @@ impl Setup {
             bytes[start..start + page.len()].copy_from_slice(&page);
         }
         if self.has_logs {
-            let start = LOG_AT as usize * SECTOR_BYTES;
-            bytes[start..start + LOG_SECTORS as usize * SECTOR_BYTES].fill(0xff);
+            logs::clear(&mut bytes);
         }
         let geometry = Geometry {
             size: Sectors(size),

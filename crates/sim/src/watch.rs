@@ -5,9 +5,9 @@
 //! Spec: I8, I9 and M1 of docs/reliability.md; docs/md/formats.md#version-1-superblock, docs/md/formats.md#checksums.
 
 use crate::bits::{BITMAP_AT, BITMAP_SECTORS, BitsCheck};
-use crate::member::{Access, Op, Watch};
+use crate::logs::{self, LOG_AT, LOG_SECTORS};
+use crate::member::{Access, Disk, Op, Watch};
 use crate::model::{Model, Place};
-use crate::setup::{LOG_AT, LOG_SECTORS};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -28,7 +28,8 @@ pub struct Guard {
     // Places that refused operations may have left half written.
     torn: RefCell<BTreeSet<Place>>,
     bits: RefCell<Option<BitsCheck>>,
-    has_logs: Cell<bool>,
+    // Members with bad-block logs; empty if they have none.
+    with_logs: RefCell<Vec<Rc<Disk>>>,
     is_pass_running: Cell<bool>,
     // Sectors of the members, the same on all, with an operation that began while a pass ran: it may write what it had to
     // compute of the row, also when the pass has ended.
@@ -102,7 +103,7 @@ impl Guard {
             used,
             torn: RefCell::default(),
             bits: RefCell::default(),
-            has_logs: Cell::new(false),
+            with_logs: RefCell::default(),
             is_pass_running: Cell::new(false),
             begun_in_pass: RefCell::default(),
             is_read_only: Cell::new(false),
@@ -121,9 +122,9 @@ impl Guard {
         *self.bits.borrow_mut() = Some(bits);
     }
 
-    /// The members have bad-block logs, which may be written.
-    pub fn allow_logs(&self) {
-        self.has_logs.set(true);
+    /// The members have bad-block logs: these may be written, and so may what they list, from other members.
+    pub fn allow_logs(&self, disks: &[Rc<Disk>]) {
+        *self.with_logs.borrow_mut() = disks.to_vec();
     }
 
     /// Sets an action for every failed operation of a member.
@@ -245,7 +246,7 @@ impl Guard {
                 return Ok(());
             }
             let is_log = access.at == LOG_AT && end <= LOG_AT + LOG_SECTORS;
-            if self.has_logs.get() && is_log {
+            if is_log && !self.with_logs.borrow().is_empty() {
                 return Ok(());
             }
             let is_superblock = access.at == SUPER_AT && end <= SUPER_AT + SUPER_SECTORS;
@@ -259,7 +260,12 @@ impl Guard {
         if end - data > used {
             return Err(format!("I9: {access:?} reaches past the {used} data sectors from {data}"));
         }
-        let is_failed = |sector: u64| self.failed_places.borrow().contains(&Place { slot, sector });
+        let is_failed = |sector: u64| {
+            let disks = self.with_logs.borrow();
+            let disk = disks.get(usize::from(slot));
+            self.failed_places.borrow().contains(&Place { slot, sector })
+                || disk.is_some_and(|disk| logs::lists(disk, data, sector))
+        };
         if self.is_pass_running.get() || (access.at - data..end - data).all(is_failed) {
             return Ok(());
         }

@@ -24,7 +24,7 @@ pub(super) struct MemberLog {
 
 /// A change of the lists.
 pub(crate) enum BadBlocks<'a> {
-    /// Members lack these ranges of their devices from now on.
+    /// Members lack these ranges of their devices.
     List(&'a [(usize, Range)]),
     /// A member holds this range again, and it is durable there.
     Clear(usize, Range),

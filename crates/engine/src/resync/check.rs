@@ -49,7 +49,7 @@ impl<W: World> Resync<W> {
         let copies = self.shared.layout.copies(sector);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window_but(order.unreadable, places, length).await?;
-        if length.0 > 1 && order.unreadable.is_empty() && is_mixed(&found) {
+        if length.0 > 1 && is_mixed(&found) {
             return Ok(None);
         }
         let (known, unread): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|copy| copy.bytes.is_some());
@@ -130,7 +130,7 @@ impl<W: World> Resync<W> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.with_view(|view| view.readable());
         let found = self.read_window_but(order.unreadable, usable.iter().map(|slot| (slot, at)), length).await?;
-        if length.0 > 1 && order.unreadable.is_empty() && is_mixed(&found) {
+        if length.0 > 1 && is_mixed(&found) {
             return Ok(None);
         }
         let chunk = self.shared.layout.chunk().0;

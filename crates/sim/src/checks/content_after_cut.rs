@@ -5,7 +5,10 @@
 //! engine can start on the images, which the next round shows.
 
 use crate::judge::{AssembleMode, Assembled, Judge};
+use crate::logs;
 use crate::model::Place;
+use crate::setup::OverBudget;
+use std::collections::BTreeSet;
 
 impl Judge {
     /// Whether every sector that can be read from these images has a content that is legal after a power cut.
@@ -32,12 +35,16 @@ impl Judge {
         let chosen = self.chosen(images, &plan);
         let get = |place: Place| self.sector_of(images, &chosen, place);
         for x in 0..self.model.array_size() {
-            let is_there = self.model.copies[x as usize].iter().any(|place| chosen.contains(&place.slot));
-            let is_guessed = !is_there && may_guess && rows.contains(&self.model.row_of[x as usize]);
+            let is_there = self.model.copies[x as usize].iter().any(|place| get(*place).is_some());
+            let is_suspect = || self.model.is_parity() && rows.contains(&self.model.row_of[x as usize]);
+            let is_guessed = !is_there && may_guess && is_suspect();
             if is_guessed || unsettled.contains(&x) {
                 continue;
             }
             let found = self.model.read(x, &get);
+            if found.is_empty() && self.may_be_lost_by_lists(x, images, &chosen) {
+                continue;
+            }
             if found.is_empty() {
                 return Err(format!("sector {x} cannot be read from the members that were chosen, {chosen:?}"));
             }
@@ -54,5 +61,23 @@ impl Judge {
             self.check_redundancy(images, &plan)?;
         }
         Ok(())
+    }
+
+    /// Whether more members may fail than the level survives, and what is left lists a sector of this row or copy: the
+    /// array serves all but that sector.
+    fn may_be_lost_by_lists(&self, x: u64, images: &[Option<Vec<u8>>], chosen: &BTreeSet<u16>) -> bool {
+        if !self.setup.has_logs || self.setup.over_budget == OverBudget::Never {
+            return false;
+        }
+        let row = &self.model.rows[self.model.row_of[x as usize]];
+        let of_row = row.data.iter().map(|(_, place, _)| *place).chain(row.q).chain([row.p]);
+        let of_row: Vec<Place> = if self.model.is_parity() { of_row.collect() } else { Vec::new() };
+        let places = self.model.copies[x as usize].iter().copied().chain(of_row);
+        let is_listed = |place: Place| {
+            let image = images[usize::from(place.slot)].as_ref();
+            let at = self.setup.data_offsets[usize::from(place.slot)] + place.sector;
+            chosen.contains(&place.slot) && image.is_some_and(|image| logs::is_listed(image, at))
+        };
+        places.into_iter().any(is_listed)
     }
 }

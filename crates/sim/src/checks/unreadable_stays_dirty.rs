@@ -3,6 +3,7 @@
 //! Owns: that check, and whether a stop may leave the array dirty. Not here: arrays that froze (`legal_errors`).
 
 use crate::judge::Judge;
+use crate::logs;
 use crate::member::{Access, Op};
 use crate::model::Place;
 use std::collections::BTreeSet;
@@ -44,6 +45,11 @@ impl Judge {
         let is_out = |place: Place| !usable.contains(uraid_block::Slot(place.slot));
         let on_disk = |place: Place| self.on_disk(place);
         let is_latent = |place: Place| self.is_latent(place);
+        // A write may have taken it off the list meanwhile.
+        let is_listed = |place: Place| {
+            self.setup.has_logs
+                && logs::is_listed(self.disks[usize::from(place.slot)].medium().current(), on_disk(place))
+        };
         let has_failed = |place: Place| {
             failures.iter().any(|(access, _)| {
                 access.disk == place.slot
@@ -58,7 +64,7 @@ impl Judge {
         let is_bad_throughout = |place: Place| before.contains(&place) && (is_out(place) || is_latent(place));
         self.resynced.set(if loses(&is_bad_throughout) {
             Resynced::NotWhole
-        } else if loses(&|place| is_out(place) || is_latent(place) || has_failed(place)) {
+        } else if loses(&|place| is_out(place) || is_latent(place) || has_failed(place) || is_listed(place)) {
             Resynced::PerhapsNot
         } else {
             Resynced::Whole

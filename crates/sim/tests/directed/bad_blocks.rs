@@ -89,10 +89,15 @@ fn overwrite(rig: &Rig, live: &Live, content: &mut [u8]) {
 
 /// Lets power fail, and starts the array again.
 fn after_power_cut(rig: &Rig) -> (Rig, Live) {
+    after_power_cut_by(rig, 5)
+}
+
+/// `seed`: of all that is drawn from then on.
+fn after_power_cut_by(rig: &Rig, seed: u64) -> (Rig, Live) {
     let disks = &rig.judge.disks;
     let images = disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
     rig.judge.unreadable.borrow_mut().extend(0..disks.len() as u16);
-    let mut after = rig.branch(images, Rng::new(5)).expect("whole superblocks");
+    let mut after = rig.branch(images, Rng::new(seed)).expect("whole superblocks");
     after.judge.is_over_budget.set(true);
     let mut plan = assembled_anywhere(&after);
     plan.members.retain(|member| member.place != uraid_engine::Place::Spare);
@@ -397,5 +402,54 @@ fn a_sector_that_can_be_read_after_it_was_written_again_is_not_listed() {
             assert_eq!(sectors(&rig, victim), [], "{case}");
             rig.power_off();
         }
+    }
+}
+
+/// What is written again is what a member lacks, and only where the others agree about it.
+#[test]
+fn a_correction_leaves_alone_what_another_member_has_beside_its_listed_sectors() {
+    let (rig, live, mut content) = ready(1, 0, 3, 1);
+    let at = |sector: u64| data_at(&rig) + sector;
+    rig.disk(1).add_broken([at(4)]);
+    overwrite(&rig, &live, &mut content);
+    assert_eq!(sectors(&rig, 1), [4]);
+    rig.disk(1).mend();
+    rig.disk(1).flip(at(5), 3);
+    let wrong = rig.disk(1).medium().current()[at(5) as usize * 512];
+    rig.disk(0).add_latent([at(6)]);
+    for _ in 0..6 {
+        assert!(all(&rig, &live, vec![read(&live, 3, 4)]).remove(0).is_ok());
+    }
+    run(&rig, &live, || !rig.disk(0).has_latent(at(6)));
+    assert!(sectors(&rig, 1).is_empty(), "it was written again, too");
+    assert_eq!(
+        rig.disk(1).medium().current()[at(5) as usize * 512],
+        wrong,
+        "the others do not agree about this sector"
+    );
+    rig.power_off();
+}
+
+/// Until a resync is over, all reads of a sector come from one copy: the first that its member's list does not name. A
+/// write makes the first one of all the right one again; a read that began before goes on with the second.
+#[test]
+fn a_read_during_which_a_write_clears_the_list_is_answered() {
+    for seed in 0..200 {
+        let (rig, live, mut content) = ready(10, 0x102, 4, 1);
+        let place = place_of(&rig, 3);
+        rig.disk(place.slot).add_broken([data_at(&rig) + place.sector]);
+        overwrite(&rig, &live, &mut content);
+        assert_eq!(sectors(&rig, place.slot), [place.sector]);
+        let (after, live_after) = after_power_cut_by(&rig, seed);
+        rig.power_off();
+        let writing = after.executor.spawn(0, "write", {
+            let write = write(&after, &live_after, 3, 1, 99);
+            async move { write.await.expect("all take it") }
+        });
+        let answers = all(&after, &live_after, (0..8).map(|_| read(&live_after, 1, 4)).collect());
+        let errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+        assert_eq!(errors, [], "seed {seed}");
+        run(&after, &live_after, || !after.executor.is_running(writing));
+        after.power_off();
     }
 }

@@ -1,0 +1,53 @@
+//! Bad-block logs of simulated members.
+//! Owns: where they are, reading one without `format`. Not here: which sectors may be listed (`legal_errors`, `checks`).
+
+use crate::bits::{BITMAP_AT, BITMAP_SECTORS};
+use crate::member::Disk;
+use crate::watch::SUPER_AT;
+use std::rc::Rc;
+use uraid_block::SECTOR_BYTES;
+
+/// Where a log begins: behind the bitmap.
+pub const LOG_AT: u64 = BITMAP_AT + BITMAP_SECTORS;
+/// The sectors of a log.
+pub const LOG_SECTORS: u64 = 8;
+
+/// The feature bit that says that the log counts, in byte 8 of the superblock.
+const IN_FORCE: u8 = 8;
+
+fn place() -> std::ops::Range<usize> {
+    LOG_AT as usize * SECTOR_BYTES..(LOG_AT + LOG_SECTORS) as usize * SECTOR_BYTES
+}
+
+/// The sectors that the log of a member's image lists.
+pub fn listed(image: &[u8]) -> Vec<u64> {
+    let entries =
+        image[place()].chunks_exact(8).map(|entry| u64::from_le_bytes(entry.try_into().expect("eight bytes")));
+    let entries = entries.take_while(|entry| *entry != u64::MAX && is_in_force(image));
+    entries.flat_map(|entry| entry >> 10..(entry >> 10) + (entry & 1023)).collect()
+}
+
+/// Whether the log of a member's image lists a sector.
+pub fn is_listed(image: &[u8], sector: u64) -> bool {
+    listed(image).contains(&sector)
+}
+
+/// Whether the log of a member's image counts.
+pub fn is_in_force(image: &[u8]) -> bool {
+    image[SUPER_AT as usize * SECTOR_BYTES + 8] & IN_FORCE != 0
+}
+
+/// Whether the disk's log lists a sector of its data now.
+pub fn lists(disk: &Rc<Disk>, data_offset: u64, sector: u64) -> bool {
+    is_listed(disk.medium().current(), data_offset + sector)
+}
+
+/// Makes the log of an image empty.
+pub fn clear(image: &mut [u8]) {
+    image[place()].fill(0xff);
+}
+
+/// Whether the log of an image lists nothing.
+pub fn is_empty(image: &[u8]) -> bool {
+    image[place()].iter().all(|byte| *byte == 0xff)
+}
