@@ -67,6 +67,13 @@ impl Wanted {
     }
 }
 
+/// A part of a request that is being read: it begins `base` sectors into the request.
+struct Asked {
+    range: ArrayRange,
+    base: Sectors,
+    tried: Tried,
+}
+
 /// The one place that has all of a read.
 pub(crate) struct OnePlace {
     pub(crate) slot: Slot,
@@ -161,6 +168,10 @@ impl<W: World> Reader<W> {
         if failed.error.kind == ErrorKind::Late {
             let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
             return self.read_beside(range, into, failed.slot).await;
+        }
+        if self.is_partly_listed(&self.shared.view(), &failed) {
+            let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
+            return self.read_wanted(range, Wanted::new(Sectors::ZERO, into), Vec::new()).await;
         }
         let tried = Tried::NONE.noting_list(&failed);
         self.note_failure(&[range], &failed, tried.lacking).await?;
@@ -288,17 +299,9 @@ impl<W: World> Reader<W> {
                 Err(failed) => failures.push((failed, parts)),
             }
         }
+        let whole = Asked { range: of_part, base, tried };
         for (failed, parts) in failures {
-            let tried = self.tried_in_vain(of_part, tried, &failed, parts).await?;
-            work.failed.extend((failed.error.kind != ErrorKind::Late).then_some(failed));
-            for of_run in parts {
-                // This part is shorter than the read that failed here or before.
-                let is_of_more = parts.len() > 1 || (!part.tried.avoid.is_empty() && of_run.length < of_part.length);
-                let is_suspicion = tried.is_suspicion || (is_of_more && failed.error.kind != ErrorKind::Late);
-                let into = buffers::take(&self.shared.world, Pool::Request, of_run.length).await;
-                let tried = Tried { is_suspicion, ..tried };
-                work.wanted.push(Wanted { tried, ..Wanted::new(base + of_run.offset, into) });
-            }
+            self.want_elsewhere(&whole, &view, failed, parts, work).await?;
         }
         for (of_plan, into) in lost {
             let at = ArrayRange::new(of_part.start + of_plan.offset, of_plan.length);
@@ -307,6 +310,44 @@ impl<W: World> Reader<W> {
             work.got.push(Got { offset: base + of_plan.offset, pieces });
         }
         Ok(())
+    }
+
+    /// Wants what a run did not give from other members, or in smaller pieces. An error ends the request.
+    async fn want_elsewhere(
+        &self,
+        whole: &Asked,
+        view: &View,
+        failed: ReadError,
+        parts: &[Part],
+        work: &mut Work,
+    ) -> Result<(), IoError> {
+        let Asked { range, base, tried } = *whole;
+        if self.is_partly_listed(view, &failed) {
+            for (offset, length) in pieces_of(parts) {
+                let into = buffers::take(&self.shared.world, Pool::Request, length).await;
+                work.wanted.push(Wanted { tried, ..Wanted::new(base + offset, into) });
+            }
+            return Ok(());
+        }
+        let tried = self.tried_in_vain(range, tried, &failed, parts).await?;
+        work.failed.extend((failed.error.kind != ErrorKind::Late).then_some(failed));
+        for of_run in parts {
+            // This part is shorter than the read that failed here or before.
+            let is_of_more = parts.len() > 1 || (!whole.tried.avoid.is_empty() && of_run.length < range.length);
+            let is_suspicion = tried.is_suspicion || (is_of_more && failed.error.kind != ErrorKind::Late);
+            let into = buffers::take(&self.shared.world, Pool::Request, of_run.length).await;
+            let tried = Tried { is_suspicion, ..tried };
+            work.wanted.push(Wanted { tried, ..Wanted::new(base + of_run.offset, into) });
+        }
+        Ok(())
+    }
+
+    /// Whether a list kept a read of several sectors from the one copy that is read while copies may differ, and that copy
+    /// is still the one for some of them.
+    fn is_partly_listed(&self, view: &View, failed: &ReadError) -> bool {
+        view.copies == Copies::Canonical
+            && failed.is_listed
+            && !self.shared.members.get(failed.member).lacks_all(failed.range)
     }
 
     /// The members that may be read: without late ones if the others have all of the range, or give it by parity. If
@@ -412,6 +453,18 @@ fn halve(part: Wanted, wanted: &mut Vec<Wanted>) -> Result<(), IoError> {
     wanted.push(Wanted::new(part.offset + half, rest));
     wanted.push(Wanted::new(part.offset, first));
     Ok(())
+}
+
+/// Smaller pieces of what a run was to read: its parts, or the halves of its only part.
+fn pieces_of(parts: &[Part]) -> Vec<(Sectors, Sectors)> {
+    let halves = |part: &Part| {
+        let half = Sectors(part.length.0 / 2);
+        let cut = parts.len() == 1 && !half.is_zero();
+        let first = if cut { half } else { part.length };
+        let pieces = [(part.offset, first), (part.offset + first, part.length - first)];
+        pieces.into_iter().filter(|(_, length)| !length.is_zero())
+    };
+    parts.iter().flat_map(halves).collect()
 }
 
 /// The parts of a request one after the other: each with its run of the plan and its length.

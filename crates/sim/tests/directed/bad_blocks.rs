@@ -89,11 +89,11 @@ fn overwrite(rig: &Rig, live: &Live, content: &mut [u8]) {
 
 /// Lets power fail, and starts the array again.
 fn after_power_cut(rig: &Rig) -> (Rig, Live) {
-    after_power_cut_by(rig, 5)
+    restarted(rig, 5, &config())
 }
 
 /// `seed`: of all that is drawn from then on.
-fn after_power_cut_by(rig: &Rig, seed: u64) -> (Rig, Live) {
+fn restarted(rig: &Rig, seed: u64, config: &Config) -> (Rig, Live) {
     let disks = &rig.judge.disks;
     let images = disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
     rig.judge.unreadable.borrow_mut().extend(0..disks.len() as u16);
@@ -102,7 +102,7 @@ fn after_power_cut_by(rig: &Rig, seed: u64) -> (Rig, Live) {
     let mut plan = assembled_anywhere(&after);
     plan.members.retain(|member| member.place != uraid_engine::Place::Spare);
     assert_eq!(plan.read_only, None, "it takes writes");
-    let live = after.boot(&plan, &config()).expect("sizes agree");
+    let live = after.boot(&plan, config).expect("sizes agree");
     run(&after, &live, || live.started.get().is_some());
     assert_eq!(live.started.get(), Some(true));
     (after, live)
@@ -440,7 +440,7 @@ fn a_read_during_which_a_write_clears_the_list_is_answered() {
         rig.disk(place.slot).add_broken([data_at(&rig) + place.sector]);
         overwrite(&rig, &live, &mut content);
         assert_eq!(sectors(&rig, place.slot), [place.sector]);
-        let (after, live_after) = after_power_cut_by(&rig, seed);
+        let (after, live_after) = restarted(&rig, seed, &config());
         rig.power_off();
         let writing = after.executor.spawn(0, "write", {
             let write = write(&after, &live_after, 3, 1, 99);
@@ -451,5 +451,35 @@ fn a_read_during_which_a_write_clears_the_list_is_answered() {
         assert_eq!(errors, [], "seed {seed}");
         run(&after, &live_after, || !after.executor.is_running(writing));
         after.power_off();
+    }
+}
+
+/// One sector that the first copy lacks says nothing about the others of the same read.
+#[test]
+fn beside_a_listed_sector_all_reads_after_a_crash_come_from_the_same_copy() {
+    for (level, layout, slots) in [(1, 0, 2), (1, 0, 3), (10, 0x102, 4), (10, 0x201, 4), (5, 2, 3), (6, 2, 4)] {
+        for at in 0..4 {
+            let case = format!("raid{level} {layout:#x} of {slots}, sector {at} is listed");
+            let (rig, live, mut content) = ready(level, layout, slots, 1);
+            let place = place_of(&rig, at);
+            rig.disk(place.slot).add_broken([data_at(&rig) + place.sector]);
+            overwrite(&rig, &live, &mut content);
+            assert_eq!(sectors(&rig, place.slot), [place.sector], "{case}");
+            // What a crash could have left in the other copies, or in the parity, of the sectors beside it.
+            for other in (0..4).filter(|other| *other != at) {
+                let model = &rig.judge.model;
+                let later_copies = model.copies[other as usize].iter().skip(1).copied();
+                let row_of = |sector: u64| model.row_of.get(sector as usize).filter(|_| model.is_parity());
+                // The listed sector itself is computed from its row.
+                let row = row_of(other).filter(|row| Some(*row) != row_of(at));
+                let of_row = row.map(|row| model.rows[*row].p);
+                later_copies.chain(of_row).for_each(|place| rig.disk(place.slot).flip(data_at(&rig) + place.sector, 3));
+            }
+            let (after, live_after) = restarted(&rig, 5, &Config { read_only: true, ..config() });
+            rig.power_off();
+            let found = all(&after, &live_after, vec![read(&live_after, 0, 4)]).remove(0).expect("all can be had");
+            assert!(found == content[..4 * 512], "{case}");
+            after.power_off();
+        }
     }
 }
