@@ -25,7 +25,6 @@ use crate::mark::{self, Mark};
 use crate::master::{BadBlocks, Change, MemberState};
 use crate::record::Recorder;
 use crate::verdict::Operation;
-use crate::view::Gate;
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sectors, Slot, SlotSet};
 use uraid_layout::{CopyLayout, Layout};
 
@@ -89,7 +88,7 @@ impl<W: World> Recorder<W> {
             };
             let may_list =
                 |(member, range): &(usize, Range)| is_incomplete(*member) && master.has_room_to_list(*member, *range);
-            if master.gate() != Gate::Open || !lacking.iter().all(may_list) {
+            if !master.gate().lets_writes_end() || !lacking.iter().all(may_list) {
                 return Ok(false);
             }
         }
@@ -104,7 +103,7 @@ impl<W: World> Recorder<W> {
         let is_listed = {
             let master = self.steward.master();
             master.members()[member].written_slot().is_some()
-                && master.gate() == Gate::Open
+                && master.gate().lets_writes_end()
                 && master.bad_blocks(member).overlaps(range)
         };
         if !is_listed {
@@ -129,7 +128,7 @@ impl<W: World> Recorder<W> {
                 false
             }
         };
-        let is_possible = is_of_sectors && has_slot && master.gate() == Gate::Open;
+        let is_possible = is_of_sectors && has_slot && master.gate().lets_writes_end();
         if !is_possible || !master.has_room_to_list(failure.member, range) {
             return false;
         }

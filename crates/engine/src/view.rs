@@ -28,6 +28,17 @@ pub enum Gate {
     Stopped,
 }
 
+impl Gate {
+    /// Whether writes may be under way, and what follows from them may be recorded: behind a closed gate, those that were
+    /// admitted before go on.
+    pub(crate) fn lets_writes_end(self) -> bool {
+        match self {
+            Gate::Open | Gate::Closed => true,
+            Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => false,
+        }
+    }
+}
+
 /// Which copy a read may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copies {

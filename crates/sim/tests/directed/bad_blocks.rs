@@ -483,3 +483,31 @@ fn beside_a_listed_sector_all_reads_after_a_crash_come_from_the_same_copy() {
         }
     }
 }
+
+/// What was admitted goes on while an array stops, and so do the corrections that follow from it.
+#[test]
+fn a_stop_while_a_listed_stretch_is_written_again_fails_no_member() {
+    for (level, layout, slots) in SOME {
+        for steps in (0..400).step_by(4) {
+            let (rig, live, _) = ready(level, layout, slots, 1);
+            let place = place_of(&rig, 3);
+            rig.disk(place.slot).add_broken([data_at(&rig) + place.sector]);
+            let (first, second) = (write(&rig, &live, 0, 12, 99), write(&rig, &live, 3, 1, 98));
+            let writing = rig.executor.spawn(0, "write", async move {
+                let _ = first.await;
+                let _ = second.await;
+            });
+            let (executor, end) = (rig.executor.clone(), rig.executor.now() + Duration::from_secs(60));
+            executor.run(steps, end, || false);
+            let array = live.arrays[0].clone();
+            assert_eq!(
+                all(&rig, &live, vec![async move { array.stop().await }]),
+                [Ok(())],
+                "raid{level}, {steps} steps"
+            );
+            run(&rig, &live, || !executor.is_running(writing));
+            assert!(is_whole(&live), "raid{level}, {steps} steps: {:?}", states(&live));
+            rig.power_off();
+        }
+    }
+}
