@@ -32,6 +32,7 @@ use crate::row::Rows;
 use crate::row_io::RowIo;
 use crate::sabotage;
 use crate::shared::{Counters, Parts, Shared};
+use crate::unsynced::Unsynced;
 use crate::view::{Gate, View};
 use crate::world::World;
 use std::rc::Rc;
@@ -93,7 +94,9 @@ impl<W: World> Array<W> {
         let members = Places::new(&world, members);
         let bitmap = plan.bitmap.as_ref().filter(|_| !config.read_only);
         let intent = Intent::new(plan, bitmap);
-        let parts = Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below };
+        let unsynced = Unsynced::new(plan, plan.bitmap.as_ref(), config.force);
+        let parts =
+            Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below, unsynced };
         let shared = Shared::new(parts);
         let (rows, writer) = match &shared.layout {
             Layout::Copies(layout) => (None, Writer::Copies(Mirror::new(shared.clone(), layout.clone()))),

@@ -165,7 +165,10 @@ impl<W: World> Corrector<W> {
     fn may_correct(&self, stretch: &Stretch) -> bool {
         let (in_sync, window) = (self.shared.in_sync_below.get().0, &stretch.window);
         let is_consistent = match &self.shared.layout {
-            Layout::Parity(_) => window.at + window.length.0 <= in_sync,
+            Layout::Parity(_) => {
+                let is_known = !self.shared.unsynced.touches(MemberSector(window.at), window.length);
+                is_known && window.at + window.length.0 <= in_sync
+            }
             Layout::Copies(_) => self.shared.with_view(|view| view.copies == Copies::Any),
         };
         let is_in_use = self.shared.with_view(|view| {

@@ -139,6 +139,10 @@ marks! {
     ReadErrorsOfAll,
     /// A member failed by command in an array that froze over full members.
     FailedFrozen,
+    /// A lost block was not computed: its row may not be in sync.
+    UnsyncedRefused,
+    /// A pass came to lost blocks of a row that may not be in sync.
+    UnsyncedPassed,
     /// A write that waited for a torn row was refused.
     TornRowKept,
     /// A member of a mirror failed after the array froze.

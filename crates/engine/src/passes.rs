@@ -540,7 +540,7 @@ impl<W: World> Passes<W> {
         };
         assert!(readable_below <= before.total && below <= before.total, "a shard goes through what there is");
         let [corrected, skipped, unreadable] = [met.corrected, met.skipped, met.unreadable].map(Sectors);
-        let [mismatched, healed, listed] = [met.mismatched, met.healed, met.listed].map(Sectors);
+        let [mismatched, healed, listed, unknown] = [met.mismatched, met.healed, met.listed, met.unknown].map(Sectors);
         self.progress.set(Progress {
             done: below,
             corrected,
@@ -548,6 +548,7 @@ impl<W: World> Passes<W> {
             healed,
             skipped,
             unreadable,
+            unknown,
             listed,
             ..before
         });

@@ -86,6 +86,8 @@ pub struct Progress {
     pub skipped: Sectors,
     /// Sectors that more members could not read than can be computed. If there are any, the array stays marked dirty.
     pub unreadable: Sectors,
+    /// Those of them that could be computed, from rows that a crash left not in sync: what they were is unknown.
+    pub unknown: Sectors,
     /// Sectors that no member could give to a member that is recovered or copied to: its bad-block log lists them.
     pub listed: Sectors,
 }
@@ -101,6 +103,7 @@ pub(crate) struct PassCounts {
     pub(crate) listed: u64,
     /// Writes that failed: in smaller pieces, some of them may succeed.
     pub(crate) failed: u64,
+    pub(crate) unknown: u64,
 }
 
 impl PassCounts {
@@ -125,6 +128,7 @@ impl PassCounts {
         self.unreadable += other.unreadable;
         self.listed += other.listed;
         self.failed += other.failed;
+        self.unknown += other.unknown;
     }
 }
 

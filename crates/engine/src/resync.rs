@@ -13,8 +13,9 @@ use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
 use crate::progress::{PassCounts, PassKind, PassOrder, WINDOW};
 use crate::row_io::RowIo;
-use crate::row_parity::{OldBytes, parity_of, recover_blocks};
+use crate::row_parity::{OldBytes, parities_agree, parity_of, recover_blocks};
 use crate::shared::Shared;
+use crate::unsynced::Computable;
 use crate::view::SlotMember;
 use crate::{Pool, World};
 use smallvec::SmallVec;
@@ -34,11 +35,19 @@ struct Found {
     bytes: Option<Lease>,
     /// The member lacks every sector of it, as its bad-block list says.
     lacks_all: bool,
+    /// The list names some of its sectors, and not all.
+    lacks_some: bool,
 }
 
 /// Whether smaller pieces could show more: some sectors of a block could perhaps be read.
 fn is_mixed(found: &[Found]) -> bool {
     found.iter().any(|block| block.bytes.is_none() && !block.lacks_all)
+}
+
+/// Whether a check has to be repeated in smaller pieces. A correction asks no device for single sectors: it may try for
+/// seconds to read a bad one.
+fn is_to_repeat(order: &PassOrder, found: &[Found]) -> bool {
+    if order.unreadable.is_empty() { is_mixed(found) } else { found.iter().any(|block| block.lacks_some) }
 }
 
 /// A stretch that a pass locks and works on at once.
@@ -107,6 +116,8 @@ impl<W: World> Resync<W> {
         if self.list_lacking(order, &unreadable).await? {
             sum.listed += std::mem::take(&mut sum.unreadable);
         }
+        // Not listed: `--force` may accept what parity gives.
+        sum.unreadable += sum.unknown;
         Ok(sum)
     }
 
@@ -125,7 +136,8 @@ impl<W: World> Resync<W> {
         Ok(())
     }
 
-    /// By single sectors where another member lacks some of it, too: what a member has is compared, not written.
+    /// By single sectors where the list of another member names some of it, too: what that one has is compared, not
+    /// written.
     async fn correct_piece(&self, order: &PassOrder, piece: Window) -> Result<(), IoError> {
         if self.resync_piece(order, piece).await?.is_none() {
             for start in 0..piece.length.0 {
@@ -358,6 +370,11 @@ impl<W: World> Resync<W> {
         if unknown.len() > parities {
             return Ok(PassCounts { unreadable: length.0, ..PassCounts::default() });
         }
+        let first = MemberSector(at.0 + start.0);
+        let lost: SlotSet = unknown.iter().map(|index| map.data[*index]).collect();
+        if !lost.is_empty() && self.shared.unsynced.touches(first, length) {
+            return Box::pin(self.resync_unsynced(order, map, old, (lost, parities), first, length)).await;
+        }
         // A member could not read its block, or does not hold it yet. Write what parity computes, as md does.
         let usable = self.written(order, at);
         let healed: Vec<usize> = unknown.iter().copied().filter(|index| usable.contains(map.data[*index])).collect();
@@ -370,10 +387,55 @@ impl<W: World> Resync<W> {
         if !unknown.is_empty() {
             old = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
         }
-        let at = MemberSector(at.0 + start.0);
-        let failed = self.heal_blocks(map, &old, &healed, at).await?;
-        let mut window = self.correct_parity(map, old, at, usable).await?;
+        let failed = self.heal_blocks(map, &old, &healed, first).await?;
+        let mut window = self.correct_parity(map, old, first, usable).await?;
         window.failed += failed;
+        self.shared.unsynced.settle(first, length, SlotSet::EMPTY, SlotSet::EMPTY);
+        Ok(window)
+    }
+
+    /// The part of a window in one row with lost blocks, that is not in sync or whose lost blocks are unknown. Nothing is
+    /// computed for these, unless P and Q agree about it. A part that is not wholly so, or about which they do not agree,
+    /// is called unreadable: it is repeated in smaller pieces.
+    async fn resync_unsynced(
+        &self,
+        order: &PassOrder,
+        map: &RowMap,
+        old: OldBytes,
+        (lost, parities): (SlotSet, usize),
+        at: MemberSector,
+        length: Sectors,
+    ) -> Result<PassCounts, IoError> {
+        let unsynced = &self.shared.unsynced;
+        let is = |what: Computable| lost.iter().any(|slot| unsynced.computable(slot, at, length) == what);
+        let in_pieces = PassCounts { unreadable: length.0, ..PassCounts::default() };
+        if is(Computable::Partly) {
+            assert!(length > Sectors(1), "a sector has no parts");
+            return Ok(in_pieces);
+        }
+        mark::hit(Mark::UnsyncedPassed);
+        let unknown = PassCounts { unknown: length.0, ..PassCounts::default() };
+        if is(Computable::No) {
+            return Ok(unknown);
+        }
+        if lost.count() == parities {
+            // Whatever these blocks were: with what parity gives for them, the row is consistent.
+            unsynced.settle(at, length, lost, SlotSet::EMPTY);
+            return Ok(unknown);
+        }
+        let all = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
+        let agree = parities_agree(map, &all);
+        if !agree && length > Sectors(1) {
+            return Ok(in_pieces);
+        }
+        let usable = self.written(order, at);
+        let healed: Vec<usize> =
+            (0..map.data.len()).filter(|index| agree && lost.and(usable).contains(map.data[*index])).collect();
+        let failed = self.heal_blocks(map, &all, &healed, at).await?;
+        let mut window = self.correct_parity(map, all, at, usable).await?;
+        window.failed += failed;
+        window.unknown += if agree { 0 } else { length.0 };
+        unsynced.settle(at, length, if agree { SlotSet::EMPTY } else { lost }, SlotSet::EMPTY);
         Ok(window)
     }
 
@@ -462,16 +524,25 @@ impl<W: World> Resync<W> {
                     None
                 }
             };
-            let lacks_all = bytes.is_none() && self.lacks_all(slot, at, length);
-            found.push(Found { slot, at, bytes, lacks_all });
+            let (lacks_some, lacks_all) = if bytes.is_none() { self.lacks(slot, at, length) } else { (false, false) };
+            found.push(Found { slot, at, bytes, lacks_all, lacks_some });
         }
-        found.extend(known.into_iter().map(|(slot, at)| Found { slot, at, bytes: None, lacks_all: true }));
+        found.extend(known.into_iter().map(|(slot, at)| Found {
+            slot,
+            at,
+            bytes: None,
+            lacks_all: true,
+            lacks_some: false,
+        }));
         Ok(found)
     }
 
-    fn lacks_all(&self, slot: Slot, at: MemberSector, length: Sectors) -> bool {
-        let member = self.shared.with_view(|view| view.member(slot));
-        self.shared.members.get(member.index).lacks_all(member.range(at, length))
+    /// Whether its list names some, but not all, and whether it names all of these sectors.
+    fn lacks(&self, slot: Slot, at: MemberSector, length: Sectors) -> (bool, bool) {
+        let of_slot = self.shared.with_view(|view| view.member(slot));
+        let (member, range) = (self.shared.members.get(of_slot.index), of_slot.range(at, length));
+        let lacks_all = member.lacks_all(range);
+        (member.lacks(range) && !lacks_all, lacks_all)
     }
 
     /// A read that was cut because its member does not answer now is made again: there is time, and the block may be

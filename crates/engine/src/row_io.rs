@@ -6,6 +6,7 @@
 //! every failed read.
 
 mod one_lost;
+mod recover;
 mod room;
 mod update;
 
@@ -14,8 +15,8 @@ use crate::failure::{Failure, ReadError};
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
 use crate::recorded::Recorded;
-use crate::row_parity::{NewParity, OldBytes, generate, modify, recover_blocks};
-use crate::row_plan::{Blocks, Interval, RowPlan, Segment, blocks_of, choose, reads_of, reads_to_recover};
+use crate::row_parity::{NewParity, OldBytes, generate, modify, parities_agree, recover_blocks};
+use crate::row_plan::{Blocks, Interval, RowPlan, Segment, blocks_of, choose, reads_of, reads_to_verify};
 use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::torn::TornState;
@@ -50,16 +51,6 @@ impl FailedPart {
             start < part + self.length && part < start + length
         })
     }
-}
-
-/// The members that are not read when a lost block is computed.
-struct Without {
-    /// Members that did not supply the block.
-    avoid: SlotSet,
-    /// Members that do not answer now. They are read only if the other members do not suffice.
-    late: SlotSet,
-    /// Reads for the block that have failed already.
-    earlier: Vec<ReadError>,
 }
 
 /// The members of a parity array, written and read by row, on one shard.
@@ -166,11 +157,16 @@ impl<W: World> RowIo<W> {
             let noted = self.note_failed_reads(earlier, &mut unreadable, &mut late, &mut read_errors);
             Box::pin(noted).await.map_err(failed)?;
         }
-        let (view, parity) = loop {
+        let (view, parity, settled) = loop {
             let view = self.shared.view();
             let blocks = Blocks { is_in_sync, ..blocks(map, &view, unreadable.or(late)) };
             let plan = choose(covered, &blocks);
-            let Some(wanted) = reads_of(plan, covered, &blocks) else {
+            let lost = blocks.data.minus(covered).minus(blocks.readable);
+            // Without lost blocks, a read-modify-write leaves the parity as wrong as it was.
+            let mut settled = (plan != RowPlan::ReadModifyWrite || !lost.is_empty()).then_some(lost);
+            let is_suspect = self.shared.unsynced.is_suspect(at, length);
+            let verifying = if is_suspect && plan == RowPlan::Recover { reads_to_verify(&blocks) } else { None };
+            let Some(wanted) = verifying.or_else(|| reads_of(plan, covered, &blocks)) else {
                 if !late.is_empty() {
                     // The other members do not suffice: wait for the late ones.
                     late = SlotSet::EMPTY;
@@ -188,13 +184,17 @@ impl<W: World> RowIo<W> {
             match pin!(self.read_blocks(map, wanted, at, interval.length)).await {
                 Ok(old) if plan == RowPlan::ReadModifyWrite => {
                     self.shared.count(|counters| counters.rows_modified += 1);
-                    break (view, modify(map, &interval, old));
+                    break (view, modify(map, &interval, old), settled);
                 }
                 // A rare path with long lists: boxed, to keep the future of a read-modify-write small.
                 Ok(old) => {
                     let unread = blocks.data.minus(covered).and(blocks.usable).minus(blocks.readable);
-                    let healed = if is_in_sync { SlotSet::EMPTY } else { unread };
-                    break (view, Box::pin(self.new_parity(map, &mut interval, plan, old, healed)).await);
+                    let healed = if is_in_sync || is_suspect { SlotSet::EMPTY } else { unread };
+                    let mut agrees = verifying.is_some();
+                    let made = self.new_parity(map, &mut interval, plan, old, healed, &mut agrees);
+                    let parity = Box::pin(made).await;
+                    settled = settled.map(|lost| if agrees { SlotSet::EMPTY } else { lost });
+                    break (view, parity, settled);
                 }
                 Err(failures) => {
                     mark::hit(Mark::RowPlannedAgain);
@@ -207,6 +207,9 @@ impl<W: World> RowIo<W> {
         let outcome = pin!(self.write_blocks(map, interval, parity, &view, fua, room)).await;
         if !read_errors.is_empty() {
             Box::pin(self.shared.settle_read_errors(read_errors, true)).await;
+        }
+        if let (Ok(_), Some(lost)) = (&outcome, settled) {
+            self.shared.unsynced.settle(at, length, lost, covered);
         }
         outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
     }
@@ -341,7 +344,8 @@ impl<W: World> RowIo<W> {
     }
 
     /// `healed`: slots whose data could not be read, in a row that is not in sync. Their data is computed, and the
-    /// parity is made from it. So the computed data is written, too, as the resync would do.
+    /// parity is made from it. So the computed data is written, too, as the resync would do. `agrees`: whether to look
+    /// if P and Q agree about the block that is computed, and then whether they do.
     async fn new_parity(
         &self,
         map: &RowMap,
@@ -349,6 +353,7 @@ impl<W: World> RowIo<W> {
         plan: RowPlan,
         old: OldBytes,
         healed: SlotSet,
+        agrees: &mut bool,
     ) -> NewParity {
         let length = interval.length;
         match plan {
@@ -366,6 +371,7 @@ impl<W: World> RowIo<W> {
                 mark::hit(Mark::RowRecovered);
                 self.shared.count(|counters| counters.rows_reconstructed += 1);
                 let mut all = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
+                *agrees = *agrees && parities_agree(map, &all);
                 let parity = generate(&self.shared.world, map, interval, &all).await;
                 for data in (0..map.data.len()).filter(|data| healed.contains(map.data[*data])) {
                     let block = all.data[data].take().expect("all blocks are known");
@@ -375,99 +381,6 @@ impl<W: World> RowIo<W> {
                 parity
             }
             RowPlan::Impossible => unreachable!("an impossible plan has no reads"),
-        }
-    }
-
-    /// Computes one stretch of data chunk `data` without the slots in `avoid` and those that fail meanwhile. `earlier`:
-    /// reads for it that have failed already.
-    pub(crate) async fn recover_interval(
-        &self,
-        map: &RowMap,
-        data: usize,
-        start: Sectors,
-        into: ReadPieces,
-        avoid: SlotSet,
-        earlier: Vec<ReadError>,
-    ) -> Result<ReadPieces, IoError> {
-        assert!(data < map.data.len(), "a data block of the row");
-        assert!(start + into.length() <= self.layout.chunk(), "the stretch is in one chunk");
-        let mut read_errors = Vec::new();
-        let without = Without { avoid, late: self.shared.slow_members(), earlier };
-        let outcome = self.recover_around(map, data, start, into, without, &mut read_errors).await;
-        if !read_errors.is_empty() {
-            self.shared.settle_read_errors(read_errors, outcome.is_ok()).await;
-        }
-        outcome
-    }
-
-    async fn recover_around(
-        &self,
-        map: &RowMap,
-        data: usize,
-        start: Sectors,
-        mut into: ReadPieces,
-        without: Without,
-        read_errors: &mut Vec<ReadError>,
-    ) -> Result<ReadPieces, IoError> {
-        let Without { avoid, mut late, earlier } = without;
-        let room = self.blocks_to_read.acquire(interval_blocks(&self.layout)).await;
-        self.shared.count(|counters| counters.rows_recovered += 1);
-        let (length, slot) = (into.length(), map.data[data]);
-        let (mut unreadable, mut suspected) = (avoid, avoid);
-        if !earlier.is_empty() {
-            self.note_failed_reads(earlier, &mut unreadable, &mut late, read_errors).await?;
-        }
-        loop {
-            let state = self.shared.torn.state(map.row, &(start..start + length));
-            if state != TornState::Whole && length > Sectors(1) {
-                drop(room);
-                // The halves meet these errors again.
-                read_errors.clear();
-                return self.recover_halves(map, data, start, into).await;
-            }
-            let Some(missed) = missed_beside(slot, state) else {
-                mark::hit(Mark::TornRowRefused);
-                return Err(ErrorKind::Media.into());
-            };
-            let view = self.shared.view();
-            let blocks = blocks(map, &view, unreadable.or(missed).or(late));
-            let is_whole = blocks.readable.contains(slot);
-            let wanted = if is_whole { Some(SlotSet::EMPTY.with(slot)) } else { reads_to_recover(&blocks) };
-            let Some(wanted) = wanted else {
-                if !late.is_empty() {
-                    // The other members do not suffice: wait for the late ones.
-                    late = SlotSet::EMPTY;
-                    continue;
-                }
-                if length > Sectors(1) && !unreadable.is_empty() {
-                    drop(room);
-                    // The halves will meet these errors again.
-                    read_errors.clear();
-                    return self.recover_halves(map, data, start, into).await;
-                }
-                if suspected.is_empty() {
-                    return Err(lost_error(unreadable.or(missed)));
-                }
-                // A member to be avoided may have failed only for neighbouring sectors.
-                (unreadable, suspected) = (SlotSet::EMPTY, SlotSet::EMPTY);
-                continue;
-            };
-            assert!(is_whole || !wanted.contains(slot), "what is to be computed cannot be read");
-            match self.read_blocks(map, wanted, map.start + start, length).await {
-                Ok(old) => {
-                    let all = if old.data[data].is_some() {
-                        old
-                    } else {
-                        recover_blocks(&self.shared.world, map, old, length, Pool::Row).await
-                    };
-                    into.copy_from(all.data[data].as_ref().expect("the block was read or computed"));
-                    return Ok(into);
-                }
-                Err(failures) => {
-                    mark::hit(Mark::RecoveredAround);
-                    self.note_failed_reads(failures, &mut unreadable, &mut late, read_errors).await?;
-                }
-            }
         }
     }
 
@@ -492,26 +405,6 @@ impl<W: World> RowIo<W> {
         }
         Ok(())
     }
-
-    /// Like `write_halves`, for a read.
-    async fn recover_halves(
-        &self,
-        map: &RowMap,
-        data: usize,
-        start: Sectors,
-        into: ReadPieces,
-    ) -> Result<ReadPieces, IoError> {
-        mark::hit(Mark::RecoveredInHalves);
-        let mut rest = into;
-        let length = rest.length();
-        assert!(length > Sectors(1), "a sector has no halves");
-        let half = Sectors(length.0 / 2);
-        let first = rest.split_to(half.len_bytes());
-        let mut whole = Box::pin(self.recover_interval(map, data, start, first, SlotSet::EMPTY, Vec::new())).await?;
-        whole.append(Box::pin(self.recover_interval(map, data, start + half, rest, SlotSet::EMPTY, Vec::new())).await?);
-        assert_eq!(whole.length(), length);
-        Ok(whole)
-    }
 }
 
 /// The most blocks of the row arena that an interval takes.
@@ -522,16 +415,6 @@ fn interval_blocks(layout: &ParityLayout) -> usize {
 /// The blocks of a row under `view`. Those in `unreadable` cannot be read for these sectors.
 fn blocks(map: &RowMap, view: &View, unreadable: SlotSet) -> Blocks {
     blocks_of(map, view.writable(), view.readable().minus(unreadable))
-}
-
-/// The slots that missed a write of their row. `None` if `slot` missed it too, or if that is unknown. Then the other
-/// members hold another version of its block than the one that readers have seen.
-fn missed_beside(slot: Slot, state: TornState) -> Option<SlotSet> {
-    match state {
-        TornState::Whole => Some(SlotSet::EMPTY),
-        TornState::Missed(missed) if !missed.contains(slot) => Some(missed),
-        TornState::Missed(_) | TornState::Unknown => None,
-    }
 }
 
 fn lost_error(unreadable: SlotSet) -> IoError {

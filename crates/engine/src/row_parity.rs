@@ -140,6 +140,14 @@ pub(crate) fn modify_p(p: &mut [u8], before: &[u8], new: &WritePieces) {
     }
 }
 
+/// Whether P and Q, as they were read, belong to these blocks, one of which was computed from P.
+pub(crate) fn parities_agree(map: &RowMap, all: &OldBytes) -> bool {
+    let data: Vec<&[u8]> = all.data.iter().map(|block| &block.as_ref().expect("all data is known")[..]).collect();
+    let (p, q) = parity_of(map, &data);
+    let is_right = |found: &Option<Lease>, right: &[u8]| found.as_ref().is_some_and(|found| found[..] == right[..]);
+    is_right(&all.p, &p) && is_right(&all.q, &q)
+}
+
 /// P and Q of a row's data blocks; Q is empty where the level has none.
 pub(crate) fn parity_of(map: &RowMap, data: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
     let length = data.first().expect("a row has data").len();

@@ -295,6 +295,12 @@ pub(crate) fn reads_to_recover(blocks: &Blocks) -> Option<SlotSet> {
     (wanted.count() == unknown).then(|| blocks.data.and(blocks.readable).or(wanted))
 }
 
+/// Every other block of a row of which one data block is lost: P and Q show whether they belong to the data.
+pub(crate) fn reads_to_verify(blocks: &Blocks) -> Option<SlotSet> {
+    let wanted = blocks.data.and(blocks.readable).or(blocks.parities());
+    (blocks.unknown() == 1 && blocks.syndrome.is_some() && wanted.is_within(blocks.readable)).then_some(wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -84,6 +84,8 @@ pub enum Sabotage {
     PassUnlocked,
     /// Modifies parity that the resync has not seen yet.
     TrustOldParity,
+    /// Computes lost blocks from rows that a bitmap says may not be in sync.
+    ComputeUnsynced,
     /// Records that a resync has come further than it has.
     CheckpointAhead,
     /// Calls an array consistent before what the resync wrote is durable.
@@ -126,7 +128,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 53] = [
+    pub const ALL: [Sabotage; 54] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -161,6 +163,7 @@ impl Sabotage {
         Sabotage::StartDirtyDegraded,
         Sabotage::PassUnlocked,
         Sabotage::TrustOldParity,
+        Sabotage::ComputeUnsynced,
         Sabotage::CheckpointAhead,
         Sabotage::SkipPassFlush,
         Sabotage::SpareUnrecorded,

@@ -17,6 +17,7 @@ use crate::range_lock::{LockId, RangeLock};
 use crate::recorded::{FailureOutcome, Recorded};
 use crate::sabotage;
 use crate::torn::Torn;
+use crate::unsynced::Unsynced;
 use crate::verdict::{self, Operation, Verdict};
 use crate::view::{Access, Copies, Gate, View};
 use crate::world::World;
@@ -73,6 +74,7 @@ pub(crate) struct Shared<W: World> {
     /// Below this, the copies or rows that this shard owns are consistent: sectors of the array for copies, of each
     /// member for rows. Raised by the resync (`pass`).
     pub(crate) in_sync_below: Cell<Sectors>,
+    pub(crate) unsynced: Unsynced,
     counters: Cell<Counters>,
     longest_wait: Cell<Duration>,
 }
@@ -89,11 +91,13 @@ pub(crate) struct Parts<W: World> {
     pub(crate) locks: RangeLock,
     pub(crate) intent: Intent,
     pub(crate) in_sync_below: Sectors,
+    pub(crate) unsynced: Unsynced,
 }
 
 impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
-        let Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below } = parts;
+        let Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below, unsynced } =
+            parts;
         assert!(layout.can_serve(&view.readable()), "an array starts with every sector");
         balance.set_write_mostly(view.slots.write_mostly());
         for of_slot in view.slots.members() {
@@ -108,6 +112,7 @@ impl<W: World> Shared<W> {
             writes_admitted: Cell::new(0),
             torn: Torn::default(),
             in_sync_below: Cell::new(in_sync_below),
+            unsynced,
             counters: Cell::default(),
             longest_wait: Cell::default(),
             world,

@@ -52,6 +52,8 @@ pub struct Judge {
     pub torn: RefCell<BTreeSet<u16>>,
     /// The result of the running array's resync.
     pub resynced: Cell<Resynced>,
+    /// This start knows which rows a crash left not in sync: what is lost in them is not computed.
+    pub knows_unsynced: Cell<bool>,
     /// Members that are older than all others by more than one change.
     pub must_stay_out: RefCell<BTreeSet<u16>>,
 }

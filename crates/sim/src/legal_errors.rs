@@ -186,6 +186,7 @@ impl LegalErrors {
                 is_frozen || matches!(self.array.view().gate, Gate::Frozen(_) | Gate::Closed | Gate::Stopped);
             is_frozen && row.data.iter().any(|(y, _, _)| uncertain.contains(y))
         };
-        (request.writes || is_own_bad) && (lost > model.parities() || is_torn())
+        let is_unsynced = || self.judge.knows_unsynced.get() && !request.writes;
+        (request.writes || is_own_bad) && (lost > model.parities() || is_torn() || is_unsynced())
     }
 }

@@ -1,6 +1,7 @@
 //! Follows the passes of a running array, and tells the judge and the oracle what their ends change.
 //! Owns: [`PassWatch`]. Not here: what the judge makes of it (`judge`, `checks`).
 
+use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::executor::Executor;
 use crate::judge::Judge;
 use crate::model::Place;
@@ -35,7 +36,9 @@ impl PassWatch {
             if let Some(before) = self.unreadable.as_ref().filter(|_| !is_noted.replace(true)) {
                 self.executor.record(Event::Note { what: "consistent", value: 0 });
                 self.judge.note_resync(before, self.array.view().readable(), &self.guard.failures());
-                self.judge.suspect.borrow_mut().clear();
+                if self.judge.resynced.get() == Resynced::Whole || !self.judge.knows_unsynced.get() {
+                    self.judge.suspect.borrow_mut().clear();
+                }
                 self.judge.oracle.borrow_mut().resynced();
             }
         };

@@ -117,6 +117,7 @@ impl Rig {
             torn: RefCell::default(),
             must_stay_out: RefCell::default(),
             resynced: Cell::default(),
+            knows_unsynced: Cell::default(),
         });
         let corrupting = judge.clone();
         guard.on_corruption(move |slot, at, length| corrupting.mark_corrupted(slot, at, length));
@@ -209,6 +210,10 @@ impl Rig {
             oracle.reopen();
         }
         self.members_before = here;
+        let bits = plan.bitmap.as_ref().filter(|bitmap| !bitmap.is_out_of_date).map(|bitmap| &bitmap.image);
+        let is_some = bits.is_some_and(|bits| bits.count() < bits.header().chunks());
+        let knows = is_some && plan.is_dirty && plan.forced == Default::default() && self.judge.model.is_parity();
+        self.judge.knows_unsynced.set(knows);
         if !plan.is_dirty {
             return;
         }
@@ -219,7 +224,7 @@ impl Rig {
             for (x, place, _) in &model.rows[row].data {
                 let start = self.setup.data_offsets[usize::from(place.slot)];
                 let is_listed = self.setup.has_logs && logs::lists(self.disk(place.slot), start, place.sector);
-                if unsure.contains(&place.slot) || is_listed {
+                if !knows && (unsure.contains(&place.slot) || is_listed) {
                     oracle.give_up(*x);
                 }
             }

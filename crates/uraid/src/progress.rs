@@ -166,6 +166,13 @@ impl PassLines {
             };
             text = format!("{text}, {} unreadable: {what}", sizes::binary(last.unreadable));
         }
+        if !last.unknown.is_zero() {
+            let unknown = sizes::binary(last.unknown);
+            text = format!(
+                "{text}; {unknown} of it lie in stripes that were being written at the crash, as the bitmap says, and \
+                 cannot be told without the lost member: restart with --force to accept what parity gives"
+            );
+        }
         warn(&text);
     }
 }

@@ -14,7 +14,7 @@
 //!   copies 0 1 2        crash between 1 and 2: more than half still agree
 //! ```
 
-use super::{Found, Resync, RowStretch, Window, is_mixed};
+use super::{Found, Resync, RowStretch, Window, is_to_repeat};
 use crate::World;
 use crate::blame::{self, CopyFault, RowDifferences, RowFault};
 use crate::failure::Failure;
@@ -49,7 +49,7 @@ impl<W: World> Resync<W> {
         let copies = self.shared.layout.copies(sector);
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window_but(order.unreadable, places, length).await?;
-        if length.0 > 1 && is_mixed(&found) {
+        if length.0 > 1 && is_to_repeat(order, &found) {
             return Ok(None);
         }
         let (known, unread): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|copy| copy.bytes.is_some());
@@ -130,7 +130,7 @@ impl<W: World> Resync<W> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.with_view(|view| view.readable());
         let found = self.read_window_but(order.unreadable, usable.iter().map(|slot| (slot, at)), length).await?;
-        if length.0 > 1 && is_mixed(&found) {
+        if length.0 > 1 && is_to_repeat(order, &found) {
             return Ok(None);
         }
         let chunk = self.shared.layout.chunk().0;
@@ -165,6 +165,10 @@ impl<W: World> Resync<W> {
             return Ok(PassCounts { unreadable: lost, skipped: length.0 - lost, ..PassCounts::default() });
         };
         let at = stretch.at + stretch.start;
+        if !unread.is_empty() && self.shared.unsynced.touches(at, length) {
+            // What parity gives for them need not be what they were.
+            return Ok(PassCounts { unreadable: length.0, ..PassCounts::default() });
+        }
         let mut window = PassCounts::default();
         if blocks.compared.p.is_none() && blocks.compared.q.is_none() && unread.is_empty() {
             window.skipped = length.0;

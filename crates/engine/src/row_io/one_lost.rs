@@ -35,6 +35,9 @@ impl<W: World> RowIo<W> {
             return None;
         }
         let block = self.layout.block(row, start, length)?;
+        if self.shared.unsynced.touches(block.at, length) {
+            return None;
+        }
         let mut wanted = self.all.without(block.slot);
         if let Some(q) = block.syndrome {
             wanted.remove(q);

@@ -62,9 +62,15 @@ impl Judge {
             places.into_iter().any(|place| !self.model.survives_at(place, is_bad))
         };
         let is_bad_throughout = |place: Place| before.contains(&place) && (is_out(place) || is_latent(place));
+        let is_bad = |place| is_out(place) || is_latent(place) || has_failed(place) || is_listed(place);
+        // What is lost in a row that is known to be not in sync is not computed.
+        let is_uncertain = || {
+            let places = self.model.copies.iter().flatten();
+            self.knows_unsynced.get() && places.copied().any(is_bad)
+        };
         self.resynced.set(if loses(&is_bad_throughout) {
             Resynced::NotWhole
-        } else if loses(&|place| is_out(place) || is_latent(place) || has_failed(place) || is_listed(place)) {
+        } else if is_uncertain() || loses(&is_bad) {
             Resynced::PerhapsNot
         } else {
             Resynced::Whole
