@@ -218,7 +218,8 @@ impl Client {
         session.op_next.set(op + 1);
         session.executor.record(Event::Request { op, kind: letter, at, length });
         let (failures_before, view) = (session.legal_errors.failures(), self.array.view());
-        let request = Request { kind: letter, at, length, writes, failures_before, view };
+        let listed = session.legal_errors.listed();
+        let request = Request { kind: letter, at, length, writes, failures_before, view, listed };
         session.running.borrow_mut().insert(op, request);
         op
     }

@@ -42,6 +42,8 @@ pub struct Request {
     pub failures_before: usize,
     /// The shard's view when it began.
     pub view: Rc<View>,
+    /// The sectors of each disk that its log listed when it began.
+    pub listed: Vec<Vec<u64>>,
 }
 
 /// The rule for one run of an array.
@@ -55,6 +57,12 @@ impl LegalErrors {
     /// The rule for this array; `array` is the handle on shard 0.
     pub fn new(judge: Rc<Judge>, guard: Rc<Guard>, array: Rc<Array<SimWorld>>) -> LegalErrors {
         LegalErrors { judge, guard, array }
+    }
+
+    /// The sectors of each disk that its log lists now; nothing if the members have none.
+    pub fn listed(&self) -> Vec<Vec<u64>> {
+        let disks = if self.judge.setup.has_logs { &self.judge.disks[..] } else { &[] };
+        disks.iter().map(|disk| logs::listed(disk.medium().current())).collect()
     }
 
     /// How many accesses have failed so far.
@@ -141,6 +149,7 @@ impl LegalErrors {
         let (before, now, known) = (request.view.readable(), now.readable(), self.array.view().readable());
         let has_logs = self.judge.setup.has_logs;
         // What failed may be listed, and its log not be written yet; after a freeze it is not written at all.
+        let listed_before = request.listed.clone();
         let is_frozen = matches!(self.array.view().gate, Gate::Frozen(_));
         let may_be_listed = |access: &Access| has_logs && (access.op != Op::Read || is_frozen);
         let all = self.guard.failures();
@@ -158,6 +167,7 @@ impl LegalErrors {
                 || !known.contains(slot)
                 || disks[usize::from(place.slot)].has_latent(sector)
                 || maybe_listed.iter().any(covers)
+                || listed_before.get(usize::from(place.slot)).is_some_and(|listed| listed.contains(&sector))
                 || has_logs && logs::is_listed(disks[usize::from(place.slot)].medium().current(), sector)
                 || failures.iter().any(covers)
         }

@@ -2,6 +2,7 @@
 //! Owns: create, serve, kill -9, detail, mdstat and examine of such arrays. Not here: which power cut finds which bit
 //! missing (the simulator), md itself (`xtask vm`).
 
+use crate::common::stubborn::StubbornFile;
 use crate::common::{MIB, Scratch, Served, pattern, wait};
 use serde_json::Value;
 use std::fs;
@@ -246,4 +247,55 @@ fn what_create_cannot_do_is_refused_by_name() {
     refused(1, "-l 0 -b internal", "raid0 has no redundancy");
     refused(1, "-l 1 -b internal --bitmap-chunk=3K", "bitmap chunk is 3 KiB, expected a power of two from 4 KiB");
     refused(2, "-l 1 -b /some/file", "expected internal or none");
+}
+
+#[test]
+fn what_a_lost_member_had_in_a_dirty_stripe_is_an_error_and_force_computes_it() {
+    let scratch = Scratch::new();
+    let mut members = create(&scratch, "5", 3);
+    let served = scratch.ready(&[], &members);
+    // Data on members 0 and 1, parity on member 2.
+    const ROW: u64 = 21;
+    const CHUNK: u64 = 64 << 10;
+    let at = ROW * 2 * CHUNK;
+    let content = pattern(7, 4 * MIB as usize);
+    let of = |at: u64, length: usize| &content[at as usize..][..length];
+    assert_eq!(served.client().write(0, &content).expect("connected"), 0);
+    assert_eq!(served.stop().code, Some(0));
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(at + 4096, of(at + 4096, 4096)).expect("connected"), 0);
+    served.kill_unawaited();
+    drop(served);
+    // A crash that left old parity.
+    let place = |member: &Path| report_offset(&scratch, member) + ROW * CHUNK;
+    crate::common::superblock::write_at(&members[2], place(&members[2]), &[0x5a; 8192]);
+    let start = place(&members[0]);
+    let slow = StubbornFile::in_place_of(&mut members, 0);
+    slow.hang_at_read_of(start..start + CHUNK);
+    let served = scratch.serve(&[], &members);
+    served.wait_until_ready();
+    wait(|| slow.is_hung()).expect("the resync reads the stripe");
+    let failed = scratch.uraid(["fail".into(), "bits".into(), members[0].clone()]);
+    slow.go_on();
+    failed.expect_done();
+    served.wait_for("it lie in stripes that were being written at the crash");
+    let mut client = served.client();
+    assert!(client.read(at, 4096).expect("connected").is_err(), "it would be wrong");
+    for other in [0, at - CHUNK, at + CHUNK, at + 2 * CHUNK] {
+        let read = client.read(other, CHUNK as usize).expect("connected");
+        assert!(read.as_deref() == Ok(of(other, CHUNK as usize)), "{other}");
+    }
+    // A write of it makes it known.
+    assert_eq!(client.write(at, of(at, 4096)).expect("connected"), 0);
+    assert!(client.read(at, 4096).expect("connected").as_deref() == Ok(of(at, 4096)));
+    assert!(client.read(at + 4096, 4096).expect("connected").is_err());
+    drop(client);
+    served.stop();
+    let rest = &members[1..];
+    let words = ["serve".into()].into_iter().chain(rest.iter().cloned());
+    scratch.uraid(words).expect_refused(&["dirty and degraded"]);
+    let served = scratch.ready(&["--force"], rest);
+    let read = served.client().read(at, 8192).expect("connected").expect("computed");
+    assert!(read[..4096] == *of(at, 4096) && read[4096..] != *of(at + 4096, 4096));
+    served.stop();
 }

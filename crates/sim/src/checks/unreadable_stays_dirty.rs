@@ -28,11 +28,16 @@ impl Judge {
         let is_out = |place: &Place| !usable.contains(uraid_block::Slot(place.slot));
         let all = self.model.copies.iter().flatten().copied();
         let all = all.chain(self.model.rows.iter().flat_map(|row| row.q.into_iter().chain([row.p])));
-        all.filter(|place| is_out(place) || self.is_latent(*place)).collect()
+        all.filter(|place| is_out(place) || self.is_latent(*place) || self.is_listed(*place)).collect()
     }
 
     fn on_disk(&self, place: Place) -> u64 {
         self.setup.data_offsets[usize::from(place.slot)] + place.sector
+    }
+
+    fn is_listed(&self, place: Place) -> bool {
+        let image = self.disks[usize::from(place.slot)].medium();
+        self.setup.has_logs && logs::is_listed(image.current(), self.on_disk(place))
     }
 
     fn is_latent(&self, place: Place) -> bool {
@@ -45,11 +50,7 @@ impl Judge {
         let is_out = |place: Place| !usable.contains(uraid_block::Slot(place.slot));
         let on_disk = |place: Place| self.on_disk(place);
         let is_latent = |place: Place| self.is_latent(place);
-        // A write may have taken it off the list meanwhile.
-        let is_listed = |place: Place| {
-            self.setup.has_logs
-                && logs::is_listed(self.disks[usize::from(place.slot)].medium().current(), on_disk(place))
-        };
+        let is_listed = |place: Place| self.is_listed(place);
         let has_failed = |place: Place| {
             failures.iter().any(|(access, _)| {
                 access.disk == place.slot
@@ -66,7 +67,7 @@ impl Judge {
         // What is lost in a row that is known to be not in sync is not computed.
         let is_uncertain = || {
             let places = self.model.copies.iter().flatten();
-            self.knows_unsynced.get() && places.copied().any(is_bad)
+            self.knows_unsynced.get() && (!before.is_empty() || !failures.is_empty() || places.copied().any(is_bad))
         };
         self.resynced.set(if loses(&is_bad_throughout) {
             Resynced::NotWhole
