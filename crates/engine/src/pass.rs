@@ -100,6 +100,10 @@ impl<W: World> Pass<W> {
         // A window fails if the array freezes. Then the tasks of the other windows end at the gate, too.
         let has_failed = outcomes.iter().any(Result::is_err);
         assert!(has_failed || self.in_flight.borrow().is_empty(), "every window was passed");
+        let is_whole = self.readable_below() >= progress::total_of(&self.shared.layout, order.kind).0;
+        if order.kind == PassKind::Resync && is_whole {
+            self.shared.unsynced.end_resync();
+        }
         self.is_running.set(false);
     }
 

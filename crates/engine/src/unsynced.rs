@@ -100,6 +100,12 @@ impl Unsynced {
         }
     }
 
+    /// All rows that this shard owns are in sync. What is left are rows of others.
+    pub(crate) fn end_resync(&self) {
+        self.rows.take();
+        self.is_empty.set(self.unknown.borrow().is_empty());
+    }
+
     /// The parity of this stretch now belongs to the data of its row. What it gives for the blocks of `lost` is unknown
     /// where the row was not in sync. The blocks of `known` were written.
     pub(crate) fn settle(&self, at: MemberSector, length: Sectors, lost: SlotSet, known: SlotSet) {
