@@ -49,6 +49,10 @@ impl<W: World> Recorder<W> {
         if unwritten.is_empty() || !unwritten.iter().all(|failure| self.others_have(failure, &unwritten, &others)) {
             return (Vec::new(), failures.to_vec());
         }
+        let ranges: Vec<(usize, Range)> = unwritten.iter().filter_map(|one| Some((one.member, one.range?))).collect();
+        if !self.steward.master().has_room_to_list(&ranges) {
+            return (Vec::new(), failures.to_vec());
+        }
         mark::hit(Mark::BadBlockListed);
         let place = |failure: &Failure| (failure.member, failure.range.expect("it may be listed"));
         let fresh: Vec<Failure> = {
@@ -86,9 +90,8 @@ impl<W: World> Recorder<W> {
             let is_incomplete = |member: usize| {
                 matches!(master.members()[member], MemberState::Recovering { .. } | MemberState::Replacing { .. })
             };
-            let may_list =
-                |(member, range): &(usize, Range)| is_incomplete(*member) && master.has_room_to_list(*member, *range);
-            if !master.gate().lets_writes_end() || !lacking.iter().all(may_list) {
+            let may_list = lacking.iter().all(|(member, _)| is_incomplete(*member)) && master.has_room_to_list(lacking);
+            if !master.gate().lets_writes_end() || !may_list {
                 return Ok(false);
             }
         }
@@ -105,6 +108,7 @@ impl<W: World> Recorder<W> {
             master.members()[member].written_slot().is_some()
                 && master.gate().lets_writes_end()
                 && master.bad_blocks(member).overlaps(range)
+                && master.has_room_without(member, range)
         };
         if !is_listed {
             return;
@@ -129,11 +133,11 @@ impl<W: World> Recorder<W> {
             }
         };
         let is_possible = is_of_sectors && has_slot && master.gate().lets_writes_end();
-        if !is_possible || !master.has_room_to_list(failure.member, range) {
+        if !is_possible || !master.has_room_to_list(&[(failure.member, range)]) {
             return false;
         }
         let is_known = master.bad_blocks(failure.member).contains(range);
-        is_known || !self.is_over_limit(failure.member, range)
+        is_known || !self.is_over_limit(failure.member, range) || master.others_list(failure.member)
     }
 
     /// Whether a member has failed more writes than the limit, as for reads.
@@ -149,7 +153,9 @@ impl<W: World> Recorder<W> {
         let range = failure.range.expect("it may be listed");
         let shared = &self.steward.shared;
         let at = MemberSector(range.start.0 - master.data_offset(failure.member).0);
-        let lost: SlotSet = others.iter().map(|other| other.slot).collect();
+        // A replacement that failed takes nothing away from the member that it was to replace.
+        let is_of_slot = |other: &&Failure| !matches!(master.members()[other.member], MemberState::Replacing { .. });
+        let lost: SlotSet = others.iter().filter(is_of_slot).map(|other| other.slot).collect();
         let lost = lost.or(self.judge.collected()).with(failure.slot);
         // Whether the member of a slot lacks a sector of this stretch of its data.
         let lacks = |slot: Slot, at: MemberSector, length: Sectors| {

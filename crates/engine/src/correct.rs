@@ -156,7 +156,12 @@ impl<W: World> Corrector<W> {
 
     /// Reads a part of a stretch from the member that failed.
     async fn read_piece(&self, stretch: &Stretch, start: u64, length: Sectors) -> Result<(), ReadError> {
-        let data_offset = self.shared.with_view(|view| view.member(stretch.slot).data_offset);
+        let data_offset = self.shared.with_view(|view| {
+            let now = view.has_member(stretch.slot).then(|| view.member(stretch.slot));
+            now.filter(|now| now.index == stretch.member).map(|now| now.data_offset)
+        });
+        // Another member may have the slot since. It holds what was copied to it.
+        let Some(data_offset) = data_offset else { return Ok(()) };
         let at = MemberSector(stretch.range.start.0 + start - data_offset.0);
         self.shared.read_block(stretch.slot, at, length, Pool::Pass).await.map(|_bytes| ())
     }

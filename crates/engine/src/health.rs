@@ -111,8 +111,9 @@ impl<W: World> Health<W> {
         }
         assert_eq!(master.readable(), steward.shared.with_view(|view| view.readable()), "shard 0 has the newest view");
         // Count the members that are about to be failed as lost, too.
-        let can_go =
-            steward.shared.layout.can_serve(&master.readable().minus(self.judge.collected()).without(error.slot));
+        let others = master.readable().minus(self.judge.collected()).without(error.slot);
+        // What another member lists, this one may be the only one to have.
+        let can_go = steward.shared.layout.can_serve(&others) && !master.others_list(error.member);
         if can_go && !was_read_elsewhere {
             mark::hit(Mark::ReadErrorsOfAll);
             return false;

@@ -107,9 +107,10 @@ pub(crate) struct PassCounts {
 }
 
 impl PassCounts {
-    /// Whether smaller pieces of the window could end better.
-    pub(crate) fn is_mixed(&self) -> bool {
-        self.unreadable > 0 || self.failed > 0
+    /// Whether smaller pieces of the window could end better. What a check or repair has found and written it does not
+    /// find again: its failed writes are listed, and corrected in smaller pieces.
+    pub(crate) fn is_mixed(&self, kind: PassKind) -> bool {
+        self.unreadable > 0 || self.failed > 0 && !kind.is_by_command()
     }
 
     /// What a member could not read was written again, and this failed.

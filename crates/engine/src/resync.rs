@@ -107,7 +107,7 @@ impl<W: World> Resync<W> {
         assert!(length > 0 && length <= WINDOW, "a window fits one piece of the arena");
         let mut unreadable = Vec::new();
         let mut sum = match self.resync_piece(order, window).await? {
-            Some(counts) if length == 1 || !counts.is_mixed() => {
+            Some(counts) if length == 1 || !counts.is_mixed(order.kind) => {
                 unreadable.extend((counts.unreadable > 0).then_some(MemberSector(window.at)));
                 counts
             }
@@ -390,7 +390,8 @@ impl<W: World> Resync<W> {
         let failed = self.heal_blocks(map, &old, &healed, first).await?;
         let mut window = self.correct_parity(map, old, first, usable).await?;
         window.failed += failed;
-        self.shared.unsynced.settle(first, length, SlotSet::EMPTY, SlotSet::EMPTY);
+        let known = map.data.iter().copied().collect();
+        self.shared.unsynced.settle(first, length, (SlotSet::EMPTY, SlotSet::EMPTY), known);
         Ok(window)
     }
 
@@ -407,6 +408,7 @@ impl<W: World> Resync<W> {
         length: Sectors,
     ) -> Result<PassCounts, IoError> {
         let unsynced = &self.shared.unsynced;
+        let present = lost.and(self.shared.view().readable());
         let is = |what: Computable| lost.iter().any(|slot| unsynced.computable(slot, at, length) == what);
         let in_pieces = PassCounts { unreadable: length.0, ..PassCounts::default() };
         if is(Computable::Partly) {
@@ -420,7 +422,7 @@ impl<W: World> Resync<W> {
         }
         if lost.count() == parities {
             // Whatever these blocks were: with what parity gives for them, the row is consistent.
-            unsynced.settle(at, length, lost, SlotSet::EMPTY);
+            unsynced.settle(at, length, (lost, present), SlotSet::EMPTY);
             return Ok(unknown);
         }
         let all = recover_blocks(&self.shared.world, map, old, length, Pool::Row).await;
@@ -435,7 +437,8 @@ impl<W: World> Resync<W> {
         let mut window = self.correct_parity(map, all, at, usable).await?;
         window.failed += failed;
         window.unknown += if agree { 0 } else { length.0 };
-        unsynced.settle(at, length, if agree { SlotSet::EMPTY } else { lost }, SlotSet::EMPTY);
+        let unknown = if agree { (SlotSet::EMPTY, SlotSet::EMPTY) } else { (lost, present) };
+        unsynced.settle(at, length, unknown, SlotSet::EMPTY);
         Ok(window)
     }
 

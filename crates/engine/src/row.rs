@@ -20,7 +20,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{join_all, join_each};
-use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, SlotSet, WritePieces};
+use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet, WritePieces};
 use uraid_layout::{ParityLayout, Row, RowMap, RowPart};
 
 const ROWS_AT_ONCE: usize = 64;
@@ -133,8 +133,16 @@ impl<W: World> Rows<W> {
         recorded: Recorded,
     ) -> Result<Recorded, IoError> {
         assert!(usable.is_within(SlotSet::first(self.layout.slots())));
-        let lacks_data = |part: RowPart| self.layout.row(part.row).data.iter().any(|slot| !usable.contains(*slot));
-        if usable.count() == usize::from(self.layout.slots()) || !self.layout.rows(range).any(lacks_data) {
+        // A block with a listed sector is computed from the others, too.
+        let (has_all, has_lists) = self
+            .shared
+            .with_view(|view| (usable.count() == usize::from(self.layout.slots()), !view.bad_blocks.is_empty()));
+        let lacks_data = |part: RowPart| {
+            let map = self.layout.row(part.row);
+            let is_listed = |slot: Slot| has_lists && self.shared.lists_some(slot, map.start, self.layout.chunk());
+            map.data.iter().any(|slot| !usable.contains(*slot) || is_listed(*slot))
+        };
+        if has_all && !has_lists || !self.layout.rows(range).any(lacks_data) {
             return Ok(recorded);
         }
         sabotage::answer_instead!(SkipRowFlush, Ok(recorded));

@@ -163,7 +163,8 @@ impl<W: World> RowIo<W> {
             let plan = choose(covered, &blocks);
             let lost = blocks.data.minus(covered).minus(blocks.readable);
             // Without lost blocks, a read-modify-write leaves the parity as wrong as it was.
-            let mut settled = (plan != RowPlan::ReadModifyWrite || !lost.is_empty()).then_some(lost);
+            let known = if plan == RowPlan::ReadModifyWrite { covered } else { blocks.data.minus(lost) };
+            let mut settled = (plan != RowPlan::ReadModifyWrite || !lost.is_empty()).then_some((lost, known));
             let is_suspect = self.shared.unsynced.is_suspect(at, length);
             let verifying = if is_suspect && plan == RowPlan::Recover { reads_to_verify(&blocks) } else { None };
             let Some(wanted) = verifying.or_else(|| reads_of(plan, covered, &blocks)) else {
@@ -193,7 +194,8 @@ impl<W: World> RowIo<W> {
                     let mut agrees = verifying.is_some();
                     let made = self.new_parity(map, &mut interval, plan, old, healed, &mut agrees);
                     let parity = Box::pin(made).await;
-                    settled = settled.map(|lost| if agrees { SlotSet::EMPTY } else { lost });
+                    settled = settled
+                        .map(|(lost, known)| if agrees { (SlotSet::EMPTY, known.or(lost)) } else { (lost, known) });
                     break (view, parity, settled);
                 }
                 Err(failures) => {
@@ -204,12 +206,13 @@ impl<W: World> RowIo<W> {
             }
         };
         let (start, length) = (interval.start, interval.length);
+        let usable = view.writable();
         let outcome = pin!(self.write_blocks(map, interval, parity, &view, fua, room)).await;
         if !read_errors.is_empty() {
             Box::pin(self.shared.settle_read_errors(read_errors, true)).await;
         }
-        if let (Ok(_), Some(lost)) = (&outcome, settled) {
-            self.shared.unsynced.settle(at, length, lost, covered);
+        if let (Ok(_), Some((lost, known))) = (&outcome, settled) {
+            self.shared.unsynced.settle(at, length, (lost, lost.and(usable)), known);
         }
         outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
     }

@@ -289,6 +289,14 @@ impl<W: World> Shared<W> {
         if has_it { SlotSet::EMPTY.with(failed.slot) } else { SlotSet::EMPTY }
     }
 
+    /// Whether the list of the member in a slot names a sector of this stretch of its data.
+    pub(crate) fn lists_some(&self, slot: Slot, at: MemberSector, length: Sectors) -> bool {
+        self.with_view(|view| {
+            let of_slot = view.has_member(slot).then(|| view.member(slot));
+            of_slot.is_some_and(|member| self.members.get(member.index).lacks(member.range(at, length)))
+        })
+    }
+
     /// The members to read only if the others do not suffice.
     pub(crate) fn slow_members(&self) -> SlotSet {
         let slow = self.balance.slow();

@@ -107,8 +107,16 @@ impl Unsynced {
     }
 
     /// The parity of this stretch now belongs to the data of its row. What it gives for the blocks of `lost` is unknown
-    /// where the row was not in sync. The blocks of `known` were written.
-    pub(crate) fn settle(&self, at: MemberSector, length: Sectors, lost: SlotSet, known: SlotSet) {
+    /// where the row was not in sync; the members of those in `present` are there, and could not read them. The blocks of
+    /// `known` were written, or read for the parity.
+    pub(crate) fn settle(
+        &self,
+        at: MemberSector,
+        length: Sectors,
+        (lost, present): (SlotSet, SlotSet),
+        known: SlotSet,
+    ) {
+        assert!(present.is_within(lost) && lost.and(known).is_empty(), "a block is lost or known");
         if self.is_empty() {
             return;
         }
@@ -118,7 +126,10 @@ impl Unsynced {
             let of_slot = unknown.entry(slot).or_default();
             rows.within(stretch).for_each(|range| of_slot.add(range));
         }
-        rows.remove(stretch);
+        // If such a member gives its block later, it is not the one that parity was made for.
+        if present.is_empty() {
+            rows.remove(stretch);
+        }
         for slot in known.iter() {
             if let Some(of_slot) = unknown.get_mut(&slot) {
                 of_slot.remove(stretch);

@@ -107,7 +107,8 @@ fn a_stop_or_a_kill_in_the_middle_goes_on_at_the_next_start() {
             let served = scratch.ready(&[], &members);
             rig = Rig { served, members, data, scratch };
             rig.served.wait_for("(slot 1) was replaced, and may be removed");
-            rig.run("remove", &[&rig.path(1)]).expect_done();
+            // As soon as the superblocks say so.
+            wait(|| rig.run("remove", &[&rig.path(1)]).code == Some(0)).expect("it may be removed");
             rig.run("fail", &[&rig.path(0)]).expect_done();
             rig.expect_data();
             rig.stop();

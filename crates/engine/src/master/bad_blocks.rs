@@ -6,6 +6,7 @@
 use super::Master;
 use crate::bad_blocks::{self, BadBlockList};
 use crate::{MemberPlan, StartPlan};
+use std::collections::BTreeMap;
 use uraid_block::{Range, Sector};
 use uraid_format::Features;
 use uraid_format::bad_blocks::BAD_BLOCKS_BYTES;
@@ -58,12 +59,31 @@ impl Master {
         &self.logs[member].list
     }
 
-    /// Whether the log of a member has room for this range.
-    pub(crate) fn has_room_to_list(&self, member: usize, range: Range) -> bool {
-        let Some(room) = bad_blocks::room_to_write(&self.superblocks[member]) else { return false };
+    /// Whether the logs of members have room for all of these ranges.
+    pub(crate) fn has_room_to_list(&self, ranges: &[(usize, Range)]) -> bool {
+        let mut lists: BTreeMap<usize, BadBlockList> = BTreeMap::new();
+        for (member, range) in ranges {
+            lists.entry(*member).or_insert_with(|| self.logs[*member].list.clone()).add(*range);
+        }
+        lists.iter().all(|(member, list)| self.has_room_for(*member, list))
+    }
+
+    /// Whether the log of a member has room for what is left without this range: the middle of an entry makes two.
+    pub(crate) fn has_room_without(&self, member: usize, range: Range) -> bool {
         let mut list = self.logs[member].list.clone();
-        list.add(range);
-        list.entries() <= room.length.len_bytes() / ENTRY_BYTES
+        list.remove(range);
+        self.has_room_for(member, &list)
+    }
+
+    fn has_room_for(&self, member: usize, list: &BadBlockList) -> bool {
+        let room = bad_blocks::room_to_write(&self.superblocks[member]);
+        room.is_some_and(|room| list.entries() <= room.length.len_bytes() / ENTRY_BYTES)
+    }
+
+    /// Whether a member in use, other than this one, lacks sectors.
+    pub(crate) fn others_list(&self, member: usize) -> bool {
+        let lists = |other: usize| !self.logs[other].list.is_empty() && self.members[other].is_trusted();
+        (0..self.logs.len()).any(|other| other != member && lists(other))
     }
 
     /// A member's log, if the one on the member does not show its list.

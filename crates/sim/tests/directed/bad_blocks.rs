@@ -3,6 +3,8 @@
 //! a member is failed all the same. Not here: the list (`uraid_engine::bad_blocks`), the logs of real members
 //! (`uraid`'s own tests).
 
+mod rare;
+
 use super::joining::assembled_anywhere;
 use super::spares::{CASES, content_of, fail, fill, wait};
 use super::*;

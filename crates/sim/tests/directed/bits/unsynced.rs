@@ -205,6 +205,28 @@ fn a_write_of_what_is_lost_makes_it_known_and_any_other_write_does_not() {
     });
 }
 
+/// A block that its member could not read in the resync, and gives again later, is not the one that parity was made for.
+#[test]
+fn what_a_member_could_not_read_in_the_resync_stays_unknown_to_the_others() {
+    for case in LEVELS {
+        let (level, layout, slots) = case;
+        for unread in 0..slots {
+            for lost in (0..slots).filter(|lost| *lost != unread) {
+                let text = format!("raid{level} {layout:#x} of {slots}, {unread} unread, then {lost} lost");
+                let crashed = crashed(case, 1, (0..slots).find(|slot| ![unread, lost].contains(slot)));
+                let sector = crashed.rig.judge.model.rows[crashed.rig.judge.model.row_of[AT as usize]].p.sector;
+                crashed.rig.disk(unread).add_unreadable([crashed.rig.setup.data_offsets[0] + sector]);
+                hold(&crashed.rig, &crashed.live, false);
+                wait(&crashed.rig, &crashed.live);
+                crashed.rig.disk(unread).mend();
+                fail(&crashed.rig, &crashed.live, lost);
+                unreadable(&crashed, &text);
+                crashed.rig.power_off();
+            }
+        }
+    }
+}
+
 /// The canary.
 #[cfg(feature = "sabotage")]
 #[test]
