@@ -87,8 +87,9 @@ impl Machine {
         let last = lines[lines.len().saturating_sub(30)..].join("\n");
         let what =
             format!("the guest ended without a status ({ended}; limit {} s); its console:\n{last}", self.seconds_max);
-        // Without an exit code a signal ended it: QEMU itself has crashed.
-        let is_emulator = matches!(ended.code(), Some(TIMED_OUT) | None);
+        // Without an exit code a signal ended it: QEMU itself has crashed. And its processors may run an old copy of an
+        // instruction that the guest's kernel is just patching, which ends the boot with this.
+        let is_emulator = matches!(ended.code(), Some(TIMED_OUT) | None) || log.contains("Oops: int3");
         Err(if is_emulator { LabError::Hung(what) } else { LabError::Trouble(what) })
     }
 
