@@ -94,7 +94,7 @@ impl<W: World> Array<W> {
         let members = Places::new(&world, members);
         let bitmap = plan.bitmap.as_ref().filter(|_| !config.read_only);
         let intent = Intent::new(plan, bitmap);
-        let unsynced = Unsynced::new(plan, plan.bitmap.as_ref(), config.force);
+        let unsynced = Unsynced::new(plan, config.force);
         let parts =
             Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below, unsynced };
         let shared = Shared::new(parts);

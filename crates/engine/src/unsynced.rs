@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   raid5, crash in a write of D1, then the member of D0 fails, before the resync has reached the row
-//!     D0  lost      P is of the old D1, or of the new one: nobody knows what D0 was
+//!     D0  lost      P is of the old D1, or of the new one: what D0 was cannot be told
 //!     D1  new
 //!     P   old?      reads of D0 fail.   A write of D1 changes P by the difference: D0 stays unknown
 //!                                       A write of D0 makes P anew from all data: the row is in sync
@@ -36,7 +36,6 @@ pub(crate) enum Computable {
 }
 
 /// What one shard knows of rows that are not in sync.
-#[derive(Default)]
 pub(crate) struct Unsynced {
     /// Stretches of rows, as sectors of each member's data, whose parity may not belong to their data.
     rows: RefCell<RangeSet>,
@@ -47,14 +46,14 @@ pub(crate) struct Unsynced {
 }
 
 impl Unsynced {
-    /// What a start with this bitmap knows.
-    pub(crate) fn new(plan: &StartPlan, bitmap: Option<&BitmapPlan>, force: bool) -> Unsynced {
+    /// What a start knows by its bitmap.
+    pub(crate) fn new(plan: &StartPlan, force: bool) -> Unsynced {
         let is_forced = force || plan.forced != Forced::default() || sabotage::is(Sabotage::ComputeUnsynced);
         let is_known = |bitmap: &&BitmapPlan| {
             let is_all = bitmap.image.count() == bitmap.image.header().chunks();
             plan.is_dirty && !is_forced && plan.layout.level().is_parity() && !bitmap.is_out_of_date && !is_all
         };
-        let rows: RangeSet = match bitmap.filter(is_known) {
+        let rows: RangeSet = match plan.bitmap.as_ref().filter(is_known) {
             Some(bitmap) => dirty_ranges(bitmap, progress::total(&plan.layout)),
             None => RangeSet::default(),
         };

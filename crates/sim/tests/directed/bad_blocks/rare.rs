@@ -44,23 +44,25 @@ fn pause(rig: &Rig, live: &Live, millis: u64) {
     all(rig, live, vec![async move { executor.sleep(Duration::from_millis(millis)).await }]);
 }
 
-/// a log of 64 entries is full; a write of the middle of one entry would make two of it.
+/// A full log; a write of the middle of one entry would make two of it. One sector of a log, and one of md's size.
 #[test]
 fn full_log_split_by_a_write() {
-    let mut rig = big_rig(1, 2, 1, 400, 1, 0);
-    let live = start_with(&mut rig, &[2], &wide());
-    let broken = (0..64u64).flat_map(|n| n * 5..n * 5 + 3).map(|sector| data_at(&rig) + sector).collect::<Vec<_>>();
-    rig.disk(0).add_broken(broken);
-    for n in 0..64 {
-        assert_eq!(all(&rig, &live, vec![write(&rig, &live, n * 5, 3, 7)]), [Ok(())]);
+    for (entries, size, log) in [(64, 400, 1), (512, 2600, 8)] {
+        let mut rig = big_rig(1, 2, 1, size, log, 0);
+        let live = start_with(&mut rig, &[2], &wide());
+        let broken = (0..entries).flat_map(|n| n * 5..n * 5 + 3).map(|sector| data_at(&rig) + sector);
+        rig.disk(0).add_broken(broken.collect::<Vec<_>>());
+        for n in 0..entries {
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, n * 5, 3, 7)]), [Ok(())]);
+        }
+        assert_eq!(listed(&rig, 0).ranges().len() as u64, entries);
+        rig.disk(0).mend();
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 1, 1, 9)]), [Ok(())]);
+        rig.power_off();
     }
-    assert_eq!(listed(&rig, 0).ranges().len(), 64);
-    rig.disk(0).mend();
-    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 1, 1, 9)]), [Ok(())]);
-    rig.power_off();
 }
 
-/// each sector has room, all together have not.
+/// Each sector has room, all together have not.
 #[test]
 fn list_lacking_overflows() {
     let mut rig = big_rig(1, 2, 1, 400, 1, 0);
@@ -112,7 +114,7 @@ fn the_only_member_that_took_the_write_fails_before_the_answer() {
     rig.power_off();
 }
 
-/// a write of a listed, still broken sector is under way when a stop begins.
+/// A write of a listed, still broken sector is under way when a stop begins.
 #[test]
 fn a_stop_while_a_listed_sector_is_written() {
     let (rig, live, mut content) = ready(1, 0, 2, 1);
@@ -146,7 +148,7 @@ fn a_stop_while_a_listed_sector_is_written() {
     after.power_off();
 }
 
-/// the first failure of a sector, during a stop: one bad sector.
+/// The first failure of a sector, during a stop: one bad sector.
 #[test]
 fn a_stop_while_a_write_fails() {
     let (rig, live, _) = ready(1, 0, 2, 1);
@@ -164,7 +166,7 @@ fn a_stop_while_a_write_fails() {
     rig.power_off();
 }
 
-/// the member is replaced while a correction writes to it; the new one has another data_offset.
+/// The member is replaced while a correction writes to it; the new one has another data_offset.
 #[test]
 fn a_replacement_ends_during_a_correction() {
     let mut rig = big_rig(1, 2, 1, 24, 8, 40);
@@ -187,7 +189,7 @@ fn a_replacement_ends_during_a_correction() {
     rig.power_off();
 }
 
-/// too many read errors of A fail it, although B lists a sector that only A has.
+/// Too many read errors of A fail it, although B lists a sector that only A has.
 #[test]
 fn read_errors_fail_the_only_holder_of_a_sector() {
     let mut rig = rig_with_logs(1, 0, 2, 1);
@@ -208,7 +210,7 @@ fn read_errors_fail_the_only_holder_of_a_sector() {
     rig.power_off();
 }
 
-/// power tears the page of a log with more than 64 entries.
+/// Power tears the page of a log with more than 64 entries.
 #[test]
 #[ignore = "open: a log of 64 entries and more is rewritten in place"]
 fn a_torn_log_page_forgets_no_listed_sector() {
@@ -272,7 +274,7 @@ fn a_torn_log_page_forgets_no_listed_sector() {
     }
 }
 
-/// one broken sector under a long request.
+/// One broken sector under a long request.
 #[test]
 #[ignore = "open: corrections that find no place are dropped"]
 fn one_bad_sector_under_a_long_request() {
@@ -294,7 +296,7 @@ fn one_bad_sector_under_a_long_request() {
     rig.power_off();
 }
 
-/// a frozen mirror of three, whose first member lists a sector of the torn part.
+/// A frozen mirror of three, whose first member lists a sector of the torn part.
 #[test]
 #[ignore = "open: `fail` in a frozen array reads the first copy without regard to its list"]
 fn fail_in_a_frozen_mirror_with_a_listed_sector() {
@@ -315,7 +317,7 @@ fn fail_in_a_frozen_mirror_with_a_listed_sector() {
     rig.power_off();
 }
 
-/// a write of a listed, broken sector ends after the array has frozen for another reason.
+/// A write of a listed, broken sector ends after the array has frozen for another reason.
 #[test]
 #[ignore = "open: a write of a listed sector that fails after a freeze makes it permanent"]
 fn a_listed_write_ends_after_a_freeze() {
@@ -362,7 +364,7 @@ fn a_fua_write_that_is_listed_survives_a_power_cut() {
     }
 }
 
-/// the reader of a frozen array saw the second copy; after a stop and a start it is the first one again.
+/// The reader of a frozen array saw the second copy; after a stop and a start it is the first one again.
 #[test]
 fn what_a_frozen_array_gave_is_there_after_its_next_start() {
     let (rig, live, _) = ready(1, 0, 2, 1);
@@ -382,7 +384,7 @@ fn what_a_frozen_array_gave_is_there_after_its_next_start() {
     after.power_off();
 }
 
-/// as the one before, but the list is cleared in memory only.
+/// As the one before, but the list is cleared in memory only.
 #[test]
 fn what_a_frozen_array_gave_after_a_clear() {
     let (rig, live, mut content) = ready(1, 0, 2, 1);
@@ -408,7 +410,7 @@ fn what_a_frozen_array_gave_after_a_clear() {
     after.power_off();
 }
 
-/// as the one before, but the record of the list waits for another round when the array freezes.
+/// As the one before, but the record of the list waits for another round when the array freezes.
 #[test]
 #[ignore = "open: a list that a freeze kept from its log exists in memory only"]
 fn what_a_frozen_array_gave_is_there_though_its_log_was_not_written() {
@@ -440,7 +442,7 @@ fn what_a_frozen_array_gave_is_there_though_its_log_was_not_written() {
     after.power_off();
 }
 
-/// until the resync, two reads of one sector agree, whatever else they read.
+/// Until the resync, two reads of one sector agree, whatever else they read.
 #[test]
 fn two_reads_of_a_dirty_mirror_agree() {
     for seed in 0..50 {
@@ -469,23 +471,7 @@ fn two_reads_of_a_dirty_mirror_agree() {
     }
 }
 
-/// A full log of md's size.
-#[test]
-fn full_log_of_512_entries() {
-    let mut rig = big_rig(1, 2, 1, 2600, 8, 0);
-    let live = start_with(&mut rig, &[2], &wide());
-    let broken = (0..512u64).flat_map(|n| n * 5..n * 5 + 3).map(|sector| data_at(&rig) + sector).collect::<Vec<_>>();
-    rig.disk(0).add_broken(broken);
-    for n in 0..512 {
-        assert_eq!(all(&rig, &live, vec![write(&rig, &live, n * 5, 3, 7)]), [Ok(())]);
-    }
-    assert_eq!(listed(&rig, 0).ranges().len(), 512);
-    rig.disk(0).mend();
-    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 1, 1, 9)]), [Ok(())]);
-    rig.power_off();
-}
-
-/// a replacement and a member of another slot cannot write the same sector.
+/// A replacement and a member of another slot cannot write the same sector.
 #[test]
 fn a_replacement_that_fails_costs_no_other_member() {
     let mut rig = big_rig(1, 2, 1, 24, 8, 0);
@@ -503,7 +489,7 @@ fn a_replacement_that_fails_costs_no_other_member() {
     rig.power_off();
 }
 
-/// a write fails before the resync has passed: its correction "waits until the resync has passed" (decision 0017).
+/// A write fails before the resync has passed: its correction "waits until the resync has passed" (decision 0017).
 #[test]
 #[ignore = "open: corrections before the end of the resync are dropped"]
 fn a_correction_waits_for_the_resync() {
@@ -531,7 +517,7 @@ fn a_correction_waits_for_the_resync() {
     rig.power_off();
 }
 
-/// what a repair reports, when one of two wrong sectors of a window cannot be written.
+/// What a repair reports, when one of two wrong sectors of a window cannot be written.
 #[test]
 fn a_repair_whose_window_is_repeated_counts_each_sector_once() {
     let mut rig = big_rig(1, 3, 1, 24, 8, 0);
@@ -550,7 +536,7 @@ fn a_repair_whose_window_is_repeated_counts_each_sector_once() {
     rig.power_off();
 }
 
-/// nobody writes; a stop comes while a sector that can neither be read nor written is corrected.
+/// No client writes, and a stop comes while a sector that can neither be read nor written is corrected.
 #[test]
 fn a_stop_during_a_correction() {
     let (rig, live, content) = ready(1, 0, 2, 1);
