@@ -1,13 +1,16 @@
 //! Sectors that a member could not write, or could not be given: listed instead of failing the member.
 //! Owns: which failed writes are listed, the order in which a list changes. Not here: the list (`bad_blocks`), its state
 //! (`master::bad_blocks`), writing logs (`record`), what else an error means (`verdict`, `failing`).
-//! Invariant: a sector is listed only if others have its content, or none had it. It is read again only after the member
-//! has taken it durably.
+//! Invariant: a sector is listed only if others have its content, or none has it. It is read again only after the member
+//! has taken it durably. A write that no member has is answered with an error.
 //!
 //! ```text
 //!   a write fails on a member, and others have all of it
 //!        list it -> publish: no shard reads it there -> the log, then the superblock, of that member -> answer
 //!   a crash before the log is durable      the write was not answered; the resync makes the copies agree
+//!
+//!   others would have it, but list some of it themselves
+//!        the same, and the write is answered with an error: what was there is lost on all of them
 //!
 //!   no member could give a sector to one that is recovered
 //!        list it -> publish -> the log, then the superblock -> the recovery goes on
@@ -25,14 +28,14 @@ use crate::mark::{self, Mark};
 use crate::master::{BadBlocks, Change, MemberState};
 use crate::record::Recorder;
 use crate::verdict::Operation;
-use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sectors, Slot, SlotSet};
+use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{CopyLayout, Layout};
 
 impl<W: World> Recorder<W> {
     /// Lists the sectors that members failed to write, where others have them. When this returns, no shard reads them
     /// there. Returns the failures that are to fail their members instead.
     pub(crate) async fn list_unwritten(&self, failures: &[Failure]) -> Vec<Failure> {
-        let (fresh, others) = self.list(failures).await;
+        let (fresh, others) = self.list(failures, Others::MayListIt).await;
         for failure in fresh {
             let Failure { slot, member, error, .. } = failure;
             let range = failure.range.expect("it is listed");
@@ -43,10 +46,11 @@ impl<W: World> Recorder<W> {
     }
 
     /// Returns the failures that are listed for the first time, and those that are not listed.
-    async fn list(&self, failures: &[Failure]) -> (Vec<Failure>, Vec<Failure>) {
+    async fn list(&self, failures: &[Failure], of_others: Others) -> (Vec<Failure>, Vec<Failure>) {
         let (unwritten, others): (Vec<Failure>, Vec<Failure>) =
             failures.iter().partition(|failure| self.may_list(failure));
-        if unwritten.is_empty() || !unwritten.iter().all(|failure| self.others_have(failure, &unwritten, &others)) {
+        let others_have = |failure: &Failure| self.others_have(failure, of_others, &unwritten, &others);
+        if unwritten.is_empty() || !unwritten.iter().all(others_have) {
             return (Vec::new(), failures.to_vec());
         }
         let ranges: Vec<(usize, Range)> = unwritten.iter().filter_map(|one| Some((one.member, one.range?))).collect();
@@ -74,7 +78,7 @@ impl<W: World> Recorder<W> {
             range: Some(error.range),
             ..Failure::new((error.slot, error.member), Operation::Write, error.error)
         };
-        let (_, others) = self.list(&[failure]).await;
+        let (_, others) = self.list(&[failure], Others::HaveIt).await;
         if !others.is_empty() {
             return Ok(false);
         }
@@ -148,38 +152,93 @@ impl<W: World> Recorder<W> {
     }
 
     /// Whether members that took the write have all of what this one failed to write.
-    fn others_have(&self, failure: &Failure, unwritten: &[Failure], others: &[Failure]) -> bool {
+    fn others_have(&self, failure: &Failure, of_others: Others, unwritten: &[Failure], others: &[Failure]) -> bool {
         let master = self.steward.master();
-        let range = failure.range.expect("it may be listed");
-        let shared = &self.steward.shared;
-        let at = MemberSector(range.start.0 - master.data_offset(failure.member).0);
         // A replacement that failed takes nothing away from the member that it was to replace.
         let is_of_slot = |other: &&Failure| !matches!(master.members()[other.member], MemberState::Replacing { .. });
         let lost: SlotSet = others.iter().filter(is_of_slot).map(|other| other.slot).collect();
         let lost = lost.or(self.judge.collected()).with(failure.slot);
-        // Whether the member of a slot lacks a sector of this stretch of its data.
-        let lacks = |slot: Slot, at: MemberSector, length: Sectors| {
-            let member = shared.with_view(|view| view.member(slot));
-            let range = member.range(at, length);
-            let failed = |other: &Failure| other.slot == slot && other.range.is_none_or(|other| other.overlaps(range));
-            unwritten.iter().any(failed) || master.bad_blocks(member.index).overlaps(range)
+        // A member that failed to write some of the range has none of it.
+        let failed = |slot: Slot, range: Range| {
+            let is_of = |other: &Failure| other.slot == slot && other.range.is_none_or(|other| other.overlaps(range));
+            unwritten.iter().any(is_of)
         };
-        let readable = master.readable().minus(lost);
+        let lists = |slot: Slot, range: Range| of_others == Others::HaveIt && self.lists(slot, range);
+        self.is_held(failure, master.readable().minus(lost), |slot, range| failed(slot, range) || lists(slot, range))
+    }
+
+    /// The error of a failed write of which no member has all sectors, now that everything is recorded: each lists some
+    /// of them, or was failed.
+    pub(crate) fn unwritten(&self, failures: &[Failure]) -> Option<IoError> {
+        let readable = self.steward.master().readable();
+        let is_lost = |failure: &&Failure| {
+            let is_of_data = failure.operation == Operation::Write && failure.range.is_some();
+            is_of_data && !self.is_held(failure, readable, |slot, range| self.lists(slot, range))
+        };
+        let lost = failures.iter().find(is_lost)?;
+        mark::hit(Mark::BadBlockUnwritten);
+        Some(lost.error)
+    }
+
+    /// Whether the list of the member in a slot has a sector of this range of it.
+    fn lists(&self, slot: Slot, range: Range) -> bool {
+        let member = self.steward.shared.with_view(|view| view.member(slot));
+        self.steward.master().bad_blocks(member.index).overlaps(range)
+    }
+
+    /// Whether the members of `readable` have what was to be written where this failure was. `lacks`: whether the member
+    /// of a slot lacks a sector of a range.
+    fn is_held(&self, failure: &Failure, readable: SlotSet, lacks: impl Fn(Slot, Range) -> bool) -> bool {
+        let range = failure.range.expect("it was of a stretch of data");
+        let shared = &self.steward.shared;
+        let at = MemberSector(range.start.0 - self.steward.master().data_offset(failure.member).0);
+        let range_of = |slot, at, length| shared.with_view(|view| view.member(slot)).range(at, length);
+        let has = |slot, at, length| !lacks(slot, range_of(slot, at, length));
+        let is_held_in = |places: &[(Slot, MemberSector)], length: Sectors| {
+            // No list begins or ends between two edges.
+            let readable = || places.iter().filter(|(slot, _)| readable.contains(*slot));
+            let mut edges = vec![0, length.0];
+            for (slot, at) in readable() {
+                edges.extend(self.list_edges(*slot, range_of(*slot, *at, length)));
+            }
+            edges.sort_unstable();
+            edges.dedup();
+            edges.windows(2).all(|edges| {
+                let (offset, length) = (Sectors(edges[0]), Sectors(edges[1] - edges[0]));
+                let mut having = readable().filter(|(slot, at)| has(*slot, *at + offset, length));
+                match &shared.layout {
+                    Layout::Parity(_) => shared.layout.can_serve(&having.map(|(slot, _)| *slot).collect()),
+                    Layout::Copies(_) => having.next().is_some(),
+                }
+            })
+        };
         match &shared.layout {
             Layout::Parity(_) => {
-                let having = readable.iter().filter(|slot| !lacks(*slot, at, range.length)).collect();
-                shared.layout.can_serve(&having)
+                let row: Vec<_> = SlotSet::first(shared.layout.slots()).iter().map(|slot| (slot, at)).collect();
+                is_held_in(&row, range.length)
             }
-            Layout::Copies(layout) => {
-                let mut stretches = stretches(&shared.layout, layout, failure.slot, at, range.length);
-                stretches.all(|(copies, length)| {
-                    let has =
-                        |(slot, at): &(Slot, MemberSector)| readable.contains(*slot) && !lacks(*slot, *at, length);
-                    copies.iter().any(has)
-                })
-            }
+            Layout::Copies(layout) => stretches(&shared.layout, layout, failure.slot, at, range.length)
+                .all(|(copies, length)| is_held_in(&copies, length)),
         }
     }
+
+    /// Where the list of the member in a slot begins or ends within a range of it: sectors from its start.
+    fn list_edges(&self, slot: Slot, range: Range) -> Vec<u64> {
+        let member = self.steward.shared.with_view(|view| view.member(slot));
+        let master = self.steward.master();
+        let edges = master.bad_blocks(member.index).ranges().iter().flat_map(|listed| [listed.start, listed.end()]);
+        let is_within = |edge: &Sector| range.start < *edge && *edge < range.end();
+        edges.filter(is_within).map(|edge| (edge - range.start).0).collect()
+    }
+}
+
+/// What is asked of other members before a sector is listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// That they have it.
+    HaveIt,
+    /// That they would have it, but for their own lists: one bad sector more is still no reason to fail a member.
+    MayListIt,
 }
 
 /// The copies of a stretch of a member's data, in pieces that every member holds contiguously.

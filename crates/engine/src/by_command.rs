@@ -234,7 +234,7 @@ impl<W: World> Commands<W> {
         mark::hit(Mark::FailedByHand);
         match self.recorder.fail_members(&self.by_command(slots)).await {
             // Spares may have taken the slots of these members by now.
-            FailureOutcome::Recorded => Ok(()),
+            FailureOutcome::Recorded | FailureOutcome::Unwritten(_) => Ok(()),
             FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
         }
     }
@@ -415,7 +415,7 @@ impl<W: World> Commands<W> {
         let member = replacement.ok_or(FailError::NoMember { slot })?.index;
         let failure = Failure::new((slot, member), Operation::Command, ErrorKind::Gone.into());
         match self.recorder.fail_members(&[failure]).await {
-            FailureOutcome::Recorded => Ok(()),
+            FailureOutcome::Recorded | FailureOutcome::Unwritten(_) => Ok(()),
             FailureOutcome::Frozen(error) => Err(FailError::Frozen(error)),
         }
     }

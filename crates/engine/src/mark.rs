@@ -217,6 +217,8 @@ marks! {
     BadBlockLacking,
     /// A listed sector was written, and is trusted again.
     BadBlockCleared,
+    /// A write was answered with an error: no member has all of it, because others list some of it.
+    BadBlockUnwritten,
 }
 
 #[cfg(feature = "marks")]

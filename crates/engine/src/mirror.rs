@@ -6,7 +6,7 @@ use crate::World;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
-use crate::recorded::Recorded;
+use crate::recorded::{NotRecorded, Recorded};
 use crate::sabotage;
 use crate::shared::Shared;
 use crate::verdict::Operation;
@@ -181,10 +181,10 @@ impl<W: World> Mirror<W> {
         failures: &[Failure],
     ) -> Result<Recorded, IoError> {
         let outcome = self.shared.settle_planned(recorded, failures).await;
-        if outcome.is_err() && self.shared.is_redundant() {
+        if matches!(outcome, Err(NotRecorded::Frozen(_))) && self.shared.is_redundant() {
             self.shared.torn.mark_copies(range);
         }
-        outcome
+        Ok(outcome?)
     }
 }
 

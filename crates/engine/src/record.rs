@@ -80,12 +80,11 @@ impl<W: World> Recorder<W> {
     /// the superblocks. With no failures, waits until everything known so far is written.
     pub(crate) async fn fail_members(&self, failures: &[Failure]) -> FailureOutcome {
         let began = self.steward.shared.world.now();
-        let all = failures.len();
-        let failures = &self.list_unwritten(failures).await[..];
-        if failures.len() < all && sabotage::is(Sabotage::BadBlockUnrecorded) {
+        let others = &self.list_unwritten(failures).await[..];
+        if others.len() < failures.len() && sabotage::is(Sabotage::BadBlockUnrecorded) {
             return FailureOutcome::Recorded;
         }
-        let is_new = self.judge.judge_together(failures).await;
+        let is_new = self.judge.judge_together(others).await;
         let steward = &self.steward;
         let version = steward.master().version();
         let outcome = self.record_up_to(version).await;
@@ -96,10 +95,10 @@ impl<W: World> Recorder<W> {
             let master = steward.master();
             let is_in_use = |member: usize| master.members()[member].written_slot().is_some();
             let misses_write = |failure: &Failure| failure.operation == Operation::Write && is_in_use(failure.member);
-            assert!(!failures.iter().any(misses_write), "a member that missed a write is in use");
+            assert!(!others.iter().any(misses_write), "a member that missed a write is in use");
         }
         match outcome {
-            Ok(()) => FailureOutcome::Recorded,
+            Ok(()) => self.unwritten(failures).map_or(FailureOutcome::Recorded, FailureOutcome::Unwritten),
             Err(error) => FailureOutcome::Frozen(error),
         }
     }

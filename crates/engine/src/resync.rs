@@ -12,6 +12,7 @@ use crate::findings::Findings;
 use crate::mail::{Call, STEWARD};
 use crate::mark::{self, Mark};
 use crate::progress::{PassCounts, PassKind, PassOrder, WINDOW};
+use crate::recorded::FailureOutcome;
 use crate::row_io::RowIo;
 use crate::row_parity::{OldBytes, parities_agree, parity_of, recover_blocks};
 use crate::shared::Shared;
@@ -565,6 +566,10 @@ impl<W: World> Resync<W> {
             return Ok(0);
         }
         mark::hit(Mark::ResyncWriteFailed);
-        self.shared.report(failures).await.into_recorded().map(|_recorded| failures.len() as u64)
+        match self.shared.report(failures).await {
+            // What a pass could not write is listed, or its member was failed: the pass goes on.
+            FailureOutcome::Recorded | FailureOutcome::Unwritten(_) => Ok(failures.len() as u64),
+            FailureOutcome::Frozen(error) => Err(error),
+        }
     }
 }

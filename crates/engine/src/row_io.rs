@@ -14,7 +14,7 @@ use crate::buffers;
 use crate::failure::{Failure, ReadError};
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
-use crate::recorded::Recorded;
+use crate::recorded::{NotRecorded, Recorded};
 use crate::row_parity::{NewParity, OldBytes, generate, modify, parities_agree, recover_blocks};
 use crate::row_plan::{Blocks, Interval, RowPlan, Segment, blocks_of, choose, reads_of, reads_to_verify};
 use crate::sabotage::{self, Sabotage};
@@ -294,12 +294,12 @@ impl<W: World> RowIo<W> {
         failures: &[Failure],
     ) -> Result<Recorded, IoError> {
         let outcome = self.shared.settle_planned(recorded, failures).await;
-        if outcome.is_err() {
+        if matches!(outcome, Err(NotRecorded::Frozen(_))) {
             mark::hit(Mark::RowTorn);
             // Some blocks of the row are new and some are old: blocks that missed the write do not match the others.
             self.shared.torn.mark_row(row, part, failures.iter().map(|failure| failure.slot).collect());
         }
-        outcome
+        Ok(outcome?)
     }
 
     /// Reads the wanted blocks of one interval, all members at once. Returns the slots that failed.

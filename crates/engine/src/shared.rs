@@ -14,7 +14,7 @@ use crate::mark::{self, Mark};
 use crate::member_counts::CountedMember;
 use crate::places::Places;
 use crate::range_lock::{LockId, RangeLock};
-use crate::recorded::{FailureOutcome, Recorded};
+use crate::recorded::{FailureOutcome, NotRecorded, Recorded};
 use crate::sabotage;
 use crate::torn::Torn;
 use crate::unsynced::Unsynced;
@@ -204,7 +204,7 @@ impl<W: World> Shared<W> {
     /// that `view`, under which its members were chosen, had left out already.
     #[inline]
     pub(crate) async fn settle(&self, view: &View, failures: &[Failure]) -> Result<Recorded, IoError> {
-        self.settle_planned(Recorded::by(view), failures).await
+        Ok(self.settle_planned(Recorded::by(view), failures).await?)
     }
 
     /// [`Shared::settle`], where `recorded` was asked of the view when the members were chosen.
@@ -213,7 +213,7 @@ impl<W: World> Shared<W> {
         &self,
         recorded: Option<Recorded>,
         failures: &[Failure],
-    ) -> Result<Recorded, IoError> {
+    ) -> Result<Recorded, NotRecorded> {
         match recorded {
             Some(recorded) if failures.is_empty() => Ok(recorded),
             Some(_) | None => Box::pin(self.report(failures)).await.into_recorded(),
@@ -233,7 +233,7 @@ impl<W: World> Shared<W> {
                 Verdict::FailRequest => {
                     assert!(!self.is_redundant(), "other copies answer, or the array freezes");
                     mark::hit(Mark::RequestFailed);
-                    answer = FailureOutcome::Frozen(failure.error);
+                    answer = FailureOutcome::Unwritten(failure.error);
                 }
             }
         }

@@ -79,7 +79,6 @@ fn list_lacking_overflows() {
 
 /// raid5: D1 lists a sector; a write of the same sector of D0 cannot be written. Answered with success?
 #[test]
-#[ignore = "open: the member is failed, and the write is answered though no member has it"]
 fn a_write_that_is_nowhere_is_not_answered_with_success() {
     let (rig, live, mut content) = ready(5, 2, 3, 1);
     rig.disk(1).add_broken([data_at(&rig)]);
@@ -101,7 +100,6 @@ fn a_write_that_is_nowhere_is_not_answered_with_success() {
 
 /// raid1: A cannot write a sector and lists it, and the superblock of B, the only one that took it, fails in the record.
 #[test]
-#[ignore = "open: the write is answered though no member has it"]
 fn the_only_member_that_took_the_write_fails_before_the_answer() {
     let (rig, live, _content) = ready(1, 0, 2, 1);
     rig.disk(0).add_broken([data_at(&rig) + 4]);
