@@ -145,8 +145,8 @@ impl<P: Piece> Pieces<P> {
 
     /// All bytes in one vector: for metadata and tests, not for hot paths.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = vec![0; self.bytes];
-        self.copy_to(&mut all);
+        let mut all = Vec::with_capacity(self.bytes);
+        self.list.iter().for_each(|piece| all.extend_from_slice(piece));
         all
     }
 }

@@ -327,24 +327,23 @@ fn decode(
     let (raw, table) = header(bytes);
     let version = check_place(&raw, found_at, device_size)?;
     check_fields(&raw)?;
-    let roles = table[..2 * raw.max_dev.get() as usize].chunks_exact(2);
-    let roles = roles.map(|entry| Role::from_raw(u16::from_le_bytes([entry[0], entry[1]]))).collect();
+    let (roles, _) = table[..2 * raw.max_dev.get() as usize].as_chunks();
+    let roles = roles.iter().map(|entry| Role::from_raw(u16::from_le_bytes(*entry))).collect();
     Ok(from_raw(&raw, version, roles))
 }
 
 /// The sum of the little-endian words, folded once; `bytes` are the header and the table, the checksum field counts as
 /// zero: docs/md/formats.md#checksums.
 fn checksum(bytes: &[u8]) -> u32 {
-    let mut sum = 0u64;
-    for (at, word) in bytes.chunks(4).enumerate() {
-        if at * 4 == raw::CHECKSUM_AT {
-            continue;
-        }
-        // A table of odd length leaves two bytes, which are added as they are.
-        let mut wide = [0; 4];
-        wide[..word.len()].copy_from_slice(word);
-        sum += u64::from(u32::from_le_bytes(wide));
-    }
+    let number = |word: &[u8; 4]| u64::from(u32::from_le_bytes(*word));
+    let (words, rest) = bytes.as_chunks::<4>();
+    // 1024 words of 32 bits cannot overflow 64: without checks, a processor adds several words at once.
+    let mut sum = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(number(word)));
+    sum -= number(&words[raw::CHECKSUM_AT / 4]);
+    // A table of odd length leaves two bytes, which are added as they are.
+    let mut wide = [0; 4];
+    wide[..rest.len()].copy_from_slice(rest);
+    sum += number(&wide);
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 

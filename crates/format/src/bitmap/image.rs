@@ -233,7 +233,8 @@ impl BitmapImage {
     /// Sets the bits that are set in a bitmap alike.
     pub fn unite(&mut self, other: &BitmapImage) {
         assert!(self.is_alike(other), "the bits stand for the same sectors");
-        for (own, other) in self.bytes.iter_mut().zip(&other.bytes).skip(BITMAP_HEADER_BYTES) {
+        let own = &mut self.bytes[BITMAP_HEADER_BYTES..];
+        for (own, other) in own.iter_mut().zip(&other.bytes[BITMAP_HEADER_BYTES..]) {
             *own |= other;
         }
     }
