@@ -1,19 +1,22 @@
 //! Runs several shards on one thread, in an order that the seed chooses.
-//! Owns: tasks, the choice of the next one, the virtual clock, timers, the trace, found violations.
-//! Not here: the engine's world (`world`), the behaviour of a member (`disk`).
+//! Owns: the choice of the next task, the virtual clock, timers, the trace, found violations.
+//! Not here: where tasks are kept (`executor::tasks`), the engine's world (`world`), the behaviour of a member (`disk`).
 //! Invariant: every step is a poll or an event recorded in the trace; time passes only here.
+
+mod tasks;
 
 use crate::rng::Rng;
 use crate::trace::{Event, Trace};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tasks::{Entry, TaskWake, Tasks, Woken};
 use uraid_block::Tick;
 
 /// How the next ready task is chosen.
@@ -63,31 +66,32 @@ pub enum Purpose {
 /// The clock of a new executor, in nanoseconds.
 const START: u64 = 1_000_000_000;
 
-type Task = Pin<Box<dyn Future<Output = ()>>>;
 type Action = Box<dyn FnOnce()>;
 
-struct Entry {
-    // Taken while it is polled.
-    task: Option<(Task, Waker)>,
-    name: &'static str,
-    shard: u16,
-    queued: Arc<TaskWake>,
-}
-
-struct TaskWake {
+/// An event that has not happened.
+struct Pending {
+    at: u64,
     number: u64,
-    is_queued: AtomicBool,
-    woken: Arc<Mutex<Vec<u64>>>,
+    action: Action,
 }
 
-impl Wake for TaskWake {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+impl PartialEq for Pending {
+    fn eq(&self, other: &Pending) -> bool {
+        self.cmp(other).is_eq()
     }
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_queued.swap(true, Ordering::Relaxed) {
-            self.woken.lock().expect("one thread, no panic inside").push(self.number);
-        }
+}
+
+impl Eq for Pending {}
+
+impl PartialOrd for Pending {
+    fn partial_cmp(&self, other: &Pending) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Pending {
+    fn cmp(&self, other: &Pending) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
     }
 }
 
@@ -97,10 +101,10 @@ struct Core {
     order: Order,
     rngs: [Rng; 4],
     trace: Trace,
-    tasks: BTreeMap<u64, Entry>,
+    tasks: Tasks,
     ready: Vec<u64>,
-    task_next: u64,
-    events: BTreeMap<(u64, u64), Action>,
+    // The next one is the largest.
+    events: BinaryHeap<Reverse<Pending>>,
     event_next: u64,
     steps: u64,
     violation: Option<String>,
@@ -110,7 +114,7 @@ struct Core {
 #[derive(Clone)]
 pub struct Executor {
     core: Rc<RefCell<Core>>,
-    woken: Arc<Mutex<Vec<u64>>>,
+    woken: Arc<Woken>,
 }
 
 impl Executor {
@@ -135,10 +139,9 @@ impl Executor {
             order,
             rngs: std::array::from_fn(|_| rng.fork()),
             trace: Trace::new(is_verbose),
-            tasks: BTreeMap::new(),
+            tasks: Tasks::default(),
             ready: Vec::new(),
-            task_next: 0,
-            events: BTreeMap::new(),
+            events: BinaryHeap::new(),
             event_next: 0,
             steps: 0,
             violation: None,
@@ -224,20 +227,19 @@ impl Executor {
     /// Starts a task of a shard and returns its number. The name is for reports.
     pub fn spawn(&self, shard: u16, name: &'static str, task: impl Future<Output = ()> + 'static) -> u64 {
         let mut core = self.core.borrow_mut();
-        let number = core.task_next;
-        core.task_next += 1;
+        let number = core.tasks.next();
         let now = core.now;
         core.trace.add(now, Event::Spawn { task: number, shard });
         let queued = Arc::new(TaskWake { number, is_queued: AtomicBool::new(true), woken: self.woken.clone() });
         let waker = Waker::from(queued.clone());
-        core.tasks.insert(number, Entry { task: Some((Box::pin(task), waker)), name, shard, queued });
+        core.tasks.push(Entry { task: Some((Box::pin(task), waker)), name, shard, queued });
         core.ready.push(number);
         number
     }
 
     /// Whether the task has not ended.
     pub fn is_running(&self, task: u64) -> bool {
-        self.core.borrow().tasks.contains_key(&task)
+        self.core.borrow().tasks.get(task).is_some()
     }
 
     /// Runs `action` after `wait`.
@@ -251,7 +253,7 @@ impl Executor {
         let mut core = self.core.borrow_mut();
         let number = core.event_next;
         core.event_next += 1;
-        core.events.insert((moment.0, number), Box::new(action));
+        core.events.push(Reverse(Pending { at: moment.0, number, action: Box::new(action) }));
     }
 
     /// Completes after `wait`.
@@ -294,7 +296,7 @@ impl Executor {
         self.take_woken();
         let is_due = {
             let core = self.core.borrow();
-            core.events.first_key_value().is_some_and(|(&(at, _), _)| at <= core.now)
+            core.events.peek().is_some_and(|Reverse(next)| next.at <= core.now)
         };
         if is_due { self.fire_next() } else { self.poll_next() }
     }
@@ -302,7 +304,7 @@ impl Executor {
     /// Lets time pass until the next event, and performs it. False if there is none.
     pub fn fire_next(&self) -> bool {
         let mut core = self.core.borrow_mut();
-        let Some(((at, number), action)) = core.events.pop_first() else { return false };
+        let Some(Reverse(Pending { at, number, action })) = core.events.pop() else { return false };
         core.steps += 1;
         core.now = core.now.max(at);
         let now = core.now;
@@ -323,7 +325,7 @@ impl Executor {
         core.now += core.poll_cost;
         let now = core.now;
         core.trace.add(now, Event::Poll { task: number });
-        let Some(entry) = core.tasks.get_mut(&number) else { return true };
+        let Some(entry) = core.tasks.get_mut(number) else { return true };
         entry.queued.is_queued.store(false, Ordering::Relaxed);
         let (mut task, waker) = entry.task.take().expect("a task is polled once at a time");
         drop(core);
@@ -331,13 +333,13 @@ impl Executor {
         let mut core = self.core.borrow_mut();
         match state {
             Poll::Ready(()) => {
-                let entry = core.tasks.remove(&number);
+                let entry = core.tasks.remove(number);
                 drop(core);
                 drop(entry);
                 drop(task);
             }
             Poll::Pending => {
-                if let Some(entry) = core.tasks.get_mut(&number) {
+                if let Some(entry) = core.tasks.get_mut(number) {
                     entry.task = Some((task, waker));
                 }
             }
@@ -346,13 +348,12 @@ impl Executor {
     }
 
     fn take_woken(&self) {
-        let mut woken = self.woken.lock().expect("one thread, no panic inside");
-        let mut core = self.core.borrow_mut();
-        for task in woken.drain(..) {
+        self.woken.drain(|task| {
+            let mut core = self.core.borrow_mut();
             let now = core.now;
             core.trace.add(now, Event::Wake { task });
             core.ready.push(task);
-        }
+        });
     }
 
     /// Drops every task and event at once, as a power cut does.
@@ -366,7 +367,8 @@ impl Executor {
     pub fn restart(&self) {
         self.end_all(drop);
         let mut core = self.core.borrow_mut();
-        (core.now, core.task_next, core.event_next) = (START, 0, 0);
+        (core.now, core.event_next) = (START, 0);
+        core.tasks.restart();
         core.violation = None;
     }
 
@@ -381,20 +383,21 @@ impl Executor {
             let (tasks, events) = {
                 let mut core = self.core.borrow_mut();
                 core.ready.clear();
-                (std::mem::take(&mut core.tasks), std::mem::take(&mut core.events))
+                (core.tasks.take_all(), std::mem::take(&mut core.events))
             };
             if tasks.is_empty() && events.is_empty() {
                 break;
             }
-            tasks.into_values().for_each(&end);
-            drop(events);
+            tasks.into_iter().for_each(&end);
+            // In the order in which they would have happened.
+            events.into_sorted_vec().into_iter().rev().for_each(drop);
         }
-        self.woken.lock().expect("one thread, no panic inside").clear();
+        self.woken.drain(|_| {});
     }
 
     /// The number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
-        self.core.borrow().tasks.len()
+        self.core.borrow().tasks.running()
     }
 
     /// The tasks that have not ended, as text.
@@ -439,7 +442,7 @@ impl Core {
             .map(|step| (start + step) % count)
             .find(|&at| {
                 let number = self.ready[at];
-                self.tasks.get(&number).is_some_and(|entry| is_liked(entry, number))
+                self.tasks.get(number).is_some_and(|entry| is_liked(entry, number))
             })
             .unwrap_or(start)
     }
