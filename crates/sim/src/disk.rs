@@ -22,7 +22,7 @@ struct Version {
     // The operation that wrote it.
     write: u64,
     is_complete: bool,
-    bytes: Rc<[u8]>,
+    bytes: Rc<Vec<u8>>,
     offset: usize,
 }
 
@@ -34,7 +34,7 @@ impl Version {
 
 struct Write {
     at: u64,
-    bytes: Rc<[u8]>,
+    bytes: Rc<Vec<u8>>,
     is_visible: bool,
     is_fua: bool,
 }
@@ -127,7 +127,7 @@ impl Medium {
     pub fn submit(&mut self, at: u64, bytes: Vec<u8>, is_fua: bool) -> u64 {
         let number = self.write_next;
         self.write_next += 1;
-        self.writes.insert(number, Write { at, bytes: bytes.into(), is_visible: false, is_fua });
+        self.writes.insert(number, Write { at, bytes: Rc::new(bytes), is_visible: false, is_fua });
         number
     }
 

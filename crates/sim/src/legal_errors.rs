@@ -67,7 +67,7 @@ impl LegalErrors {
 
     /// How many accesses have failed so far.
     pub fn failures(&self) -> usize {
-        self.guard.failures().len()
+        self.guard.failures_count()
     }
 
     /// Whether the error says that the array froze, or the array itself says so.

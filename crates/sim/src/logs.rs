@@ -4,6 +4,7 @@
 use crate::bits::{BITMAP_AT, BITMAP_SECTORS};
 use crate::member::Disk;
 use crate::watch::SUPER_AT;
+use std::ops::Range;
 use std::rc::Rc;
 use uraid_block::SECTOR_BYTES;
 
@@ -15,21 +16,26 @@ pub const LOG_SECTORS: u64 = 8;
 /// The feature bit that says that the log counts, in byte 8 of the superblock.
 const IN_FORCE: u8 = 8;
 
-fn place() -> std::ops::Range<usize> {
+fn place() -> Range<usize> {
     LOG_AT as usize * SECTOR_BYTES..(LOG_AT + LOG_SECTORS) as usize * SECTOR_BYTES
+}
+
+/// The ranges of sectors that the log of a member's image lists.
+fn ranges(image: &[u8]) -> impl Iterator<Item = Range<u64>> {
+    let entries =
+        image[place()].chunks_exact(8).map(|entry| u64::from_le_bytes(entry.try_into().expect("eight bytes")));
+    let entries = entries.take_while(|entry| *entry != u64::MAX && is_in_force(image));
+    entries.map(|entry| entry >> 10..(entry >> 10) + (entry & 1023))
 }
 
 /// The sectors that the log of a member's image lists.
 pub fn listed(image: &[u8]) -> Vec<u64> {
-    let entries =
-        image[place()].chunks_exact(8).map(|entry| u64::from_le_bytes(entry.try_into().expect("eight bytes")));
-    let entries = entries.take_while(|entry| *entry != u64::MAX && is_in_force(image));
-    entries.flat_map(|entry| entry >> 10..(entry >> 10) + (entry & 1023)).collect()
+    ranges(image).flatten().collect()
 }
 
 /// Whether the log of a member's image lists a sector.
 pub fn is_listed(image: &[u8], sector: u64) -> bool {
-    listed(image).contains(&sector)
+    ranges(image).any(|range| range.contains(&sector))
 }
 
 /// Whether the log of a member's image counts.

@@ -384,12 +384,13 @@ impl Model {
         is_corrupted: &dyn Fn(u64) -> bool,
     ) -> Option<String> {
         for (x, places) in self.copies.iter().enumerate() {
-            let copies: Vec<(Place, Bytes)> = places.iter().filter_map(|&place| Some((place, get(place)?))).collect();
-            if let Some((other, _)) = copies.iter().find(|(_, bytes)| *bytes != copies[0].1)
+            let mut copies = places.iter().filter_map(|&place| Some((place, get(place)?)));
+            if let Some((first, bytes)) = copies.next()
+                && let Some((other, _)) = copies.find(|(_, other)| *other != bytes)
                 && !skip(x as u64)
                 && !is_corrupted(x as u64)
             {
-                return Some(format!("copies of array sector {x} differ: {:?} and {other:?}", copies[0].0));
+                return Some(format!("copies of array sector {x} differ: {first:?} and {other:?}"));
             }
         }
         for (index, row) in self.rows.iter().enumerate() {

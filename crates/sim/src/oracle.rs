@@ -1,6 +1,6 @@
 //! The legal contents of every sector.
-//! Owns: tags, the history of each sector, what a read may return while the array runs and after a crash.
-//! Not here: the clients (`client`), where sectors lie (`model`).
+//! Owns: the history of each sector, what a read may return while the array runs and after a crash.
+//! Not here: the bytes of a write (`oracle::tags`), the clients (`client`), where sectors lie (`model`).
 //! Invariant: an answered and flushed write is the only legal value until another write starts. A value that was never
 //! written is never legal.
 //!
@@ -10,12 +10,13 @@
 //!   crash -> {B, C}; the first read picks one, and later reads must return it
 //! ```
 
-use crate::rng::mix;
+mod tags;
+
 use std::collections::BTreeMap;
 use uraid_block::SECTOR_BYTES;
 
-/// Every tag starts with it.
-const MAGIC: u64 = 0x5552_4149_4453_494d;
+use tags::is_tag;
+pub use tags::{describe, tag};
 
 /// A possible content of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -26,34 +27,6 @@ pub enum Value {
     Op(u64),
     /// Anything: discarded, or without a guarantee.
     Any,
-}
-
-/// The 512 bytes that one write stores in one sector: self-describing, and not linear under xor. Their words are
-/// computed apart from each other, which a processor does side by side.
-pub fn tag(array: u64, lba: u64, op: u64) -> [u8; SECTOR_BYTES] {
-    let mut bytes = [0; SECTOR_BYTES];
-    let seed = mix(mix(lba) ^ mix(op).rotate_left(20) ^ mix(array).rotate_left(40));
-    for (index, word) in (0u64..).zip(bytes.chunks_exact_mut(8)) {
-        word.copy_from_slice(&mix(seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).to_le_bytes());
-    }
-    for (word, value) in bytes.chunks_exact_mut(8).zip([MAGIC, lba, op, array]) {
-        word.copy_from_slice(&value.to_le_bytes());
-    }
-    bytes
-}
-
-/// These bytes as text, for a report.
-pub fn describe(bytes: &[u8]) -> String {
-    if bytes.iter().all(|&byte| byte == 0) {
-        return "zeroes".to_string();
-    }
-    let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"));
-    if word(0) != MAGIC {
-        return format!("rubbish {:016x} {:016x}", word(0), word(1));
-    }
-    let (lba, op, array) = (word(1), word(2), word(3));
-    let state = if bytes == tag(array, lba, op) { "" } else { ", damaged" };
-    format!("the bytes of sector {lba} op {op}{state}")
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +67,8 @@ struct Register {
 #[derive(Clone)]
 struct ActiveRead {
     start: u64,
-    allowed: Vec<Vec<Value>>,
+    // Sectors and values, in no order: one list for the whole read, because most sectors have only one value.
+    allowed: Vec<(u64, Value)>,
     is_quiet: Vec<bool>,
 }
 
@@ -127,9 +101,17 @@ impl Register {
         self.values_by(|_| Seen::NotYet)
     }
 
+    /// The value of a sector that nobody has written lately.
+    fn only(&self) -> Option<Value> {
+        match (&self.records[..], &self.base[..]) {
+            ([], [only]) => Some(*only),
+            _ => None,
+        }
+    }
+
     fn values_by(&self, seen: impl Fn(&Record) -> Seen) -> Vec<Value> {
-        if let ([], [only]) = (&self.records[..], &self.base[..]) {
-            return vec![*only];
+        if let Some(only) = self.only() {
+            return vec![only];
         }
         let is_done = |one: &Record| one.end.is_some() && (one.is_ok || seen(one) == Seen::InEffect);
         let done: Vec<Record> = self.records.iter().copied().filter(is_done).collect();
@@ -249,10 +231,9 @@ impl Oracle {
             let record = Record { op, value, after, end: None, is_ok: false, is_durable: false, seen: Seen::NotYet };
             self.sectors[x as usize].records.push(record);
             for read in self.reads.values_mut() {
-                if x >= read.start && x - read.start < read.allowed.len() as u64 {
-                    let index = (x - read.start) as usize;
-                    read.allowed[index].push(value);
-                    read.is_quiet[index] = false;
+                if x >= read.start && x - read.start < read.is_quiet.len() as u64 {
+                    read.allowed.push((x, value));
+                    read.is_quiet[(x - read.start) as usize] = false;
                 }
             }
         }
@@ -305,7 +286,13 @@ impl Oracle {
     /// A read starts.
     pub fn begin_read(&mut self, op: u64, at: u64, length: u64) {
         let range = &self.sectors[at as usize..(at + length) as usize];
-        let allowed = range.iter().map(Register::readable).collect();
+        let mut allowed = Vec::with_capacity(range.len());
+        for (x, register) in (at..).zip(range) {
+            match register.only() {
+                Some(only) => allowed.push((x, only)),
+                None => allowed.extend(register.readable().into_iter().map(|value| (x, value))),
+            }
+        }
         let is_quiet = range.iter().map(Register::is_quiet).collect();
         self.reads.insert(op, ActiveRead { start: at, allowed, is_quiet });
     }
@@ -318,15 +305,19 @@ impl Oracle {
     /// A read returned these bytes. The error says what is wrong with them.
     pub fn end_read(&mut self, op: u64, bytes: &[u8]) -> Result<(), String> {
         let now = self.tick();
-        let read = self.reads.remove(&op).expect("a read ends once");
-        assert_eq!(bytes.len(), read.allowed.len() * SECTOR_BYTES);
+        let mut read = self.reads.remove(&op).expect("a read ends once");
+        assert_eq!(bytes.len(), read.is_quiet.len() * SECTOR_BYTES);
+        read.allowed.sort_unstable();
+        let mut rest = &read.allowed[..];
         for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
             let x = read.start + index as u64;
             self.matches += 1;
-            let fitting = self.fitting(x, read.allowed[index].iter().copied(), sector);
+            let (of_sector, more) = rest.split_at(rest.partition_point(|(at, _)| *at <= x));
+            rest = more;
+            let fitting = self.fitting(x, of_sector.iter().map(|(_, value)| *value), sector);
             if fitting == Fitting::None {
-                let (found, mut allowed) = (describe(sector), read.allowed[index].clone());
-                allowed.sort_unstable();
+                let found = describe(sector);
+                let mut allowed: Vec<Value> = of_sector.iter().map(|(_, value)| *value).collect();
                 allowed.dedup();
                 return Err(format!("read op {op}: sector {x} holds {found}; allowed are {allowed:?}"));
             }
@@ -348,7 +339,7 @@ impl Oracle {
             Value::Any => true,
             Value::Zero => sector == [0; SECTOR_BYTES],
             // Compare the number first: computing a tag costs more than everything else.
-            Value::Op(op) => sector[16..24] == op.to_le_bytes() && sector == tag(self.array, x, op),
+            Value::Op(op) => sector[16..24] == op.to_le_bytes() && is_tag(sector, self.array, x, op),
         };
         let mut fitting = allowed.into_iter().filter(fits);
         match (fitting.next(), fitting.next()) {
@@ -473,13 +464,13 @@ impl Oracle {
             record.is_ok &= record.end.is_none() || record.is_durable;
         }
         for read in self.reads.values_mut() {
-            for index in 0..read.allowed.len() {
-                let values = self.sectors[read.start as usize + index].after_crash();
-                read.allowed[index].extend(values);
-                read.allowed[index].sort_unstable();
-                read.allowed[index].dedup();
-                read.is_quiet[index] = false;
+            let sectors = read.start..read.start + read.is_quiet.len() as u64;
+            for (x, register) in sectors.clone().zip(&self.sectors[sectors.start as usize..sectors.end as usize]) {
+                read.allowed.extend(register.after_crash().into_iter().map(|value| (x, value)));
             }
+            read.allowed.sort_unstable();
+            read.allowed.dedup();
+            read.is_quiet.fill(false);
         }
     }
 

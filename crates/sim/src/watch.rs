@@ -215,6 +215,11 @@ impl Guard {
         self.failures.borrow().clone()
     }
 
+    /// How many operations failed since the start of the round.
+    pub fn failures_count(&self) -> usize {
+        self.failures.borrow().len()
+    }
+
     /// M2: a power cut may tear every superblock that is being written. One of those with the newest state must be
     /// whole.
     fn begin_super_write(&self, disk: u16) -> Result<(), String> {

@@ -35,9 +35,9 @@ impl Judge {
         let chosen = self.chosen(images, &plan);
         let get = |place: Place| self.sector_of(images, &chosen, place);
         for x in 0..self.model.array_size() {
-            let is_there = self.model.copies[x as usize].iter().any(|place| get(*place).is_some());
-            let is_suspect = || self.model.is_parity() && rows.contains(&self.model.row_of[x as usize]);
-            let is_guessed = !is_there && may_guess && is_suspect();
+            let is_there = || self.model.copies[x as usize].iter().any(|place| get(*place).is_some());
+            let is_suspect = self.model.is_parity() && rows.contains(&self.model.row_of[x as usize]);
+            let is_guessed = may_guess && is_suspect && !is_there();
             if is_guessed || unsettled.contains(&x) {
                 continue;
             }
