@@ -11,9 +11,10 @@ mod error;
 mod reshape;
 mod start;
 
-use crate::bad_blocks::{self, BadBlockList};
+use crate::bad_blocks;
 use std::fmt;
 use uraid_block::{Sectors, Slot, SlotSet};
+use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::{Features, Superblock, uuid};
 use uraid_layout::Layout;
@@ -29,8 +30,8 @@ pub struct Candidate {
     pub superblock: Superblock,
     /// How large the device is now.
     pub device_size: Sectors,
-    /// Its list of bad blocks, if it was read. Without it, an array with a member that has one in force is only read.
-    pub bad_blocks: Option<BadBlockList>,
+    /// Its bad-block log, if it was read. Without it, an array with a member that has one in force is only read.
+    pub bad_blocks: Option<BadBlockLog>,
 }
 
 impl Candidate {
@@ -91,8 +92,8 @@ pub struct MemberPlan {
     pub place: Place,
     /// Its own superblock, as found: its events may lag behind [`StartPlan::events`].
     pub superblock: Superblock,
-    /// The sectors that it lacks.
-    pub bad_blocks: BadBlockList,
+    /// Its bad-block log: the sectors that it lacks, in the order of its disk.
+    pub bad_blocks: BadBlockLog,
 }
 
 /// A candidate that is left out.

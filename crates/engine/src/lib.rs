@@ -29,6 +29,7 @@ mod intent;
 mod join_error;
 mod late;
 mod lifecycle;
+mod log_order;
 mod mail;
 pub mod mark;
 mod master;

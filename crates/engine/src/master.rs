@@ -384,7 +384,7 @@ impl Master {
             Change::SetWriteMostly(members, is_set) => self.set_write_mostly(members, is_set),
             Change::ForgetBits => self.bits_round.0 += 1,
             Change::Bitmap(change) => self.change_bitmap(change),
-            Change::BadBlocks(change) => self.change_bad_blocks(&change),
+            Change::BadBlocks(change) => self.change_bad_blocks(change),
             Change::Membership(change) => self.change_membership(change),
             Change::FailMembers(failures, at) => failures.iter().for_each(|failure| self.fail_member(failure, at)),
             Change::FailSpare { member, error, at } => self.fail_spare(member, error, at),

@@ -252,9 +252,11 @@ impl<W: World> Recorder<W> {
 
     async fn write_superblock(&self, (member, superblock): &Image) -> Result<(), IoError> {
         let log = self.steward.master().log_to_write(*member);
-        if let Some(LogPage { changes, place, bytes }) = log {
-            self.write_metadata(*member, place.start, &bytes).await?;
-            self.steward.apply(Change::BadBlocks(BadBlocks::Written { member: *member, changes }));
+        if let Some(LogPage { log, place, pages }) = log {
+            for page in &pages {
+                self.write_metadata(*member, place.start, page).await?;
+            }
+            self.steward.apply(Change::BadBlocks(BadBlocks::Written(*member, log)));
         }
         let bytes = superblock.encode();
         let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);

@@ -26,7 +26,7 @@ pub struct BadRange {
 }
 
 /// A list in the order of the disk; at most 512 entries.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BadBlockLog {
     /// Entries count blocks of 2^shift sectors.
     pub shift: u8,

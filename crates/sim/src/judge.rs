@@ -89,15 +89,19 @@ pub(crate) fn superblock_of(image: &[u8]) -> Result<Superblock, String> {
 
 /// The bad-block list of a member's image, by the real parser; `None` if the member has no log.
 pub fn bad_blocks_of(image: &[u8], superblock: &Superblock) -> Result<Option<BadBlockList>, String> {
+    Ok(bad_block_log_of(image, superblock)?.as_ref().map(BadBlockList::from))
+}
+
+/// As it is on the disk.
+pub fn bad_block_log_of(image: &[u8], superblock: &Superblock) -> Result<Option<BadBlockLog>, String> {
     if superblock.bad_blocks.size == 0 {
         return Ok(None);
     }
     let Some(place) = counting_extent(superblock).map_err(|error| error.to_string())? else {
-        return Ok(Some(BadBlockList::default()));
+        return Ok(Some(BadBlockLog::default()));
     };
     let bytes = &image[place.start.0 as usize * SECTOR_BYTES..place.end().0 as usize * SECTOR_BYTES];
-    let log = BadBlockLog::parse(bytes, superblock.bad_blocks.shift).map_err(|error| error.to_string())?;
-    Ok(Some(BadBlockList::from(&log)))
+    BadBlockLog::parse(bytes, superblock.bad_blocks.shift).map(Some).map_err(|error| error.to_string())
 }
 
 impl Judge {
@@ -177,7 +181,7 @@ impl Judge {
                 Err(_) if self.may_be_damaged(slot as u16) => continue,
                 Err(found) => return Err(format!("M1: superblock of disk {slot}: {found}")),
             };
-            let bad_blocks = bad_blocks_of(image, &superblock).map_err(|found| format!("disk {slot}: {found}"))?;
+            let bad_blocks = bad_block_log_of(image, &superblock).map_err(|found| format!("disk {slot}: {found}"))?;
             let device_size = Sectors(self.disks[slot].size_now());
             candidates.push(Candidate { superblock, device_size, bad_blocks });
             owners.push(slot);

@@ -7,7 +7,6 @@ use crate::member_name::{self, NameError};
 use crate::warn;
 use std::time::Duration;
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
-use uraid_engine::BadBlockList;
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::signature::{self, Signature};
@@ -141,25 +140,20 @@ pub(crate) fn read(member: &Claimed) -> Result<Superblock, MetadataError> {
 }
 
 /// The bad sectors of a claimed member, by the list beside its superblock.
-pub(crate) fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadBlockList, MetadataError> {
+pub(crate) fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<BadBlockLog, MetadataError> {
     let broken = |source| MetadataError::BadBlocks { member: member.name().to_owned(), source };
     let Some(list) = bad_blocks::counting_extent(superblock).map_err(broken)? else {
-        return Ok(BadBlockList::default());
+        return Ok(BadBlockLog::default());
     };
     let mut bytes = vec![0; list.length.len_bytes()];
     member.read_at(byte(list.start), &mut bytes).map_err(failed(member, "reading the bad-block list"))?;
-    bad_block_list(&bytes, superblock).map_err(broken)
+    BadBlockLog::parse(&bytes, superblock.bad_blocks.shift).map_err(broken)
 }
 
 /// The bitmap of a claimed member, if its superblock says that there is one.
 pub(crate) fn bitmap(member: &Claimed, superblock: &Superblock) -> Option<Result<BitmapImage, BitmapUnusable>> {
     let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
     superblock.features.contains(Features::BITMAP_OFFSET).then(|| BitmapImage::read_beside(superblock, read))
-}
-
-/// The sectors that the bytes of a superblock's list name.
-pub(crate) fn bad_block_list(bytes: &[u8], superblock: &Superblock) -> Result<BadBlockList, BadBlocksError> {
-    Ok(BadBlockList::from(&BadBlockLog::parse(bytes, superblock.bad_blocks.shift)?))
 }
 
 /// Warns if a member has superblocks of several arrays, and says how one was chosen.

@@ -7,12 +7,12 @@ use crate::one_shot;
 use crate::report::LeftOut;
 use crate::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
-use crate::{metadata, names, warn};
+use crate::{names, warn};
 use std::rc::Rc;
 use uraid_arrays::{ArrayIndex, HostArray, Members};
 use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
-use uraid_engine::{AssembleOptions, BadBlockList, Candidate, ReadOnlyReason};
-use uraid_format::bad_blocks::{self, BadBlocksError};
+use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason};
+use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
 use uraid_format::{Features, FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{CLIENT_ARENA, Local};
@@ -112,7 +112,7 @@ fn is_telling(error: &LookError) -> bool {
 /// The superblock on an array.
 struct Carried {
     superblock: Superblock,
-    bad: BadBlockList,
+    bad: BadBlockLog,
     bitmap: Result<BitmapImage, BitmapUnusable>,
 }
 
@@ -132,10 +132,10 @@ async fn look_at(array: &HostArray, local: &Local) -> Result<Carried, LookError>
     }
     let superblock = superblock_in(size, &blocks).map_err(LookError::Find)?;
     let bad = match bad_blocks::counting_extent(&superblock)? {
-        None => BadBlockList::default(),
+        None => BadBlockLog::default(),
         Some(list) => {
             let bytes = read(array, local, list.start, list.length.len_bytes()).await.map_err(LookError::ReadList)?;
-            metadata::bad_block_list(&bytes, &superblock)?
+            BadBlockLog::parse(&bytes, superblock.bad_blocks.shift)?
         }
     };
     let bitmap = bitmap(array, local, &superblock).await;

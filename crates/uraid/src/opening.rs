@@ -20,8 +20,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_arrays::Members;
-use uraid_engine::{AssembleOptions, BadBlockList, Candidate, StartPlan};
+use uraid_engine::{AssembleOptions, Candidate, StartPlan};
 use uraid_format::Superblock;
+use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_host::{Access, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
 
@@ -133,7 +134,7 @@ pub(crate) fn assemble_all(
 }
 
 /// What is read of a member before its array is assembled.
-type ReadMember = (Superblock, BadBlockList, Option<Bitmap>);
+type ReadMember = (Superblock, BadBlockLog, Option<Bitmap>);
 
 /// A bitmap as it was read.
 type Bitmap = Result<BitmapImage, BitmapUnusable>;

@@ -13,7 +13,6 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_engine::BadBlockList;
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::{Features, FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
@@ -85,7 +84,7 @@ pub(crate) struct Probe {
     /// Its superblock.
     pub superblock: Superblock,
     /// Its list of bad blocks.
-    pub bad_blocks: BadBlockList,
+    pub bad_blocks: BadBlockLog,
     /// Its bitmap, if its superblock says that there is one.
     pub bitmap: Option<Result<BitmapImage, BitmapUnusable>>,
     /// Who has claimed it, if anyone.
@@ -114,7 +113,7 @@ fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     // If the system does not tell, treat the member as free.
     let holder = holder(&member.target).unwrap_or(None);
     let superblock = member.find_superblock()?.superblock;
-    let bad_blocks = member.bad_blocks(&superblock)?.map(|log| BadBlockList::from(&log)).unwrap_or_default();
+    let bad_blocks = member.bad_blocks(&superblock)?.unwrap_or_default();
     let has_bitmap = superblock.features.contains(Features::BITMAP_OFFSET);
     let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
     let bitmap = has_bitmap.then(|| BitmapImage::read_beside(&superblock, read));

@@ -5,22 +5,19 @@
 
 use super::Master;
 use crate::bad_blocks::{self, BadBlockList};
+use crate::log_order::{self, ENTRY_BYTES};
 use crate::{MemberPlan, StartPlan};
 use std::collections::BTreeMap;
 use uraid_block::{Range, Sector};
 use uraid_format::Features;
-use uraid_format::bad_blocks::BAD_BLOCKS_BYTES;
-
-/// Bytes of an entry.
-const ENTRY_BYTES: usize = 8;
+use uraid_format::bad_blocks::BadBlockLog;
 
 /// The log of one member.
 #[derive(Clone, Default)]
 pub(super) struct MemberLog {
     list: BadBlockList,
-    /// Counts changes of the list, and which of them the log on the member shows.
-    changes: u64,
-    written: u64,
+    /// What is on the member.
+    written: BadBlockLog,
 }
 
 /// A change of the lists.
@@ -29,22 +26,24 @@ pub(crate) enum BadBlocks<'a> {
     List(&'a [(usize, Range)]),
     /// A member holds this range again, and it is durable there.
     Clear(usize, Range),
-    /// The log on a member shows this many changes.
-    Written { member: usize, changes: u64 },
+    /// This log is on a member.
+    Written(usize, BadBlockLog),
 }
 
 /// A log that is to be written to its member.
 pub(crate) struct LogPage {
-    /// The changes that it shows.
-    pub(crate) changes: u64,
+    pub(crate) log: BadBlockLog,
     /// Where it belongs on the device.
     pub(crate) place: Range,
-    /// As long as the place.
-    pub(crate) bytes: Vec<u8>,
+    /// To be written there one after the other, each as long as the place. The last one is the log.
+    pub(crate) pages: Vec<Vec<u8>>,
 }
 
 pub(super) fn logs(plan: &StartPlan) -> Vec<MemberLog> {
-    let log = |member: &MemberPlan| MemberLog { list: member.bad_blocks.clone(), ..MemberLog::default() };
+    let log = |member: &MemberPlan| MemberLog {
+        list: BadBlockList::from(&member.bad_blocks),
+        written: member.bad_blocks.clone(),
+    };
     plan.members.iter().map(log).collect()
 }
 
@@ -88,14 +87,15 @@ impl Master {
 
     /// A member's log, if the one on the member does not show its list.
     pub(crate) fn log_to_write(&self, member: usize) -> Option<LogPage> {
-        let log = &self.logs[member];
-        if log.changes == log.written {
+        let MemberLog { list, written } = &self.logs[member];
+        if BadBlockList::from(written) == *list {
             return None;
         }
         let place = bad_blocks::room_to_write(&self.superblocks[member]).expect("a list that changes has room");
-        let all = log.list.log().encode().expect("what has room can be encoded");
-        assert!(log.list.entries() * ENTRY_BYTES <= place.length.len_bytes() && all.len() == BAD_BLOCKS_BYTES);
-        Some(LogPage { changes: log.changes, place, bytes: all[..place.length.len_bytes()].to_vec() })
+        let log = list.log();
+        assert_eq!(log.ranges.len(), list.entries(), "the room was counted in entries");
+        let pages = log_order::pages(written, &log, place.length);
+        Some(LogPage { log, place, pages })
     }
 
     /// The lists of all members that lack sectors.
@@ -104,24 +104,19 @@ impl Master {
         lists.map(|(member, log)| (member, log.list.clone())).collect()
     }
 
-    pub(super) fn change_bad_blocks(&mut self, change: &BadBlocks<'_>) {
+    pub(super) fn change_bad_blocks(&mut self, change: BadBlocks<'_>) {
         match change {
             BadBlocks::List(ranges) => {
                 ranges.iter().for_each(|(member, range)| self.change_list(*member, |list| list.add(*range)));
             }
-            BadBlocks::Clear(member, range) => self.change_list(*member, |list| list.remove(*range)),
-            BadBlocks::Written { member, changes } => {
-                let log = &mut self.logs[*member];
-                assert!(log.written <= *changes && *changes <= log.changes, "a log shows what its list was");
-                log.written = *changes;
-            }
+            BadBlocks::Clear(member, range) => self.change_list(member, |list| list.remove(range)),
+            BadBlocks::Written(member, log) => self.logs[member].written = log,
         }
     }
 
     fn change_list(&mut self, member: usize, change: impl FnOnce(&mut BadBlockList)) {
         let log = &mut self.logs[member];
         change(&mut log.list);
-        log.changes += 1;
         let is_empty = log.list.is_empty();
         let features = &mut self.superblocks[member].features;
         *features = features.without(Features::BAD_BLOCKS);

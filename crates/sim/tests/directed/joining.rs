@@ -9,7 +9,7 @@ use super::spares::{CASES, content_of, fail, fill, rig_with_spare, wait};
 use super::*;
 use uraid_engine::{AddError, AssembleOptions, Candidate, Place, RemoveError, assemble};
 use uraid_format::{Joining, added_superblock};
-use uraid_sim::judge::bad_blocks_of;
+use uraid_sim::judge::bad_block_log_of;
 use uraid_sim::member::{Access, SimMember, Watch};
 
 /// An array whose last disk is blank, and no member yet.
@@ -154,7 +154,7 @@ pub(super) fn assembled_anywhere(rig: &Rig) -> StartPlan {
         let device_size = disk.geometry().size;
         if let Ok(superblock) = Superblock::parse(&bytes, Sector(8), device_size) {
             disks.push(at);
-            let bad_blocks = bad_blocks_of(disk.medium().current(), &superblock).expect("a good log");
+            let bad_blocks = bad_block_log_of(disk.medium().current(), &superblock).expect("a good log");
             candidates.push(Candidate { superblock, device_size, bad_blocks });
         }
     }

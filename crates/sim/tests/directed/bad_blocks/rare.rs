@@ -210,7 +210,6 @@ fn read_errors_fail_the_only_holder_of_a_sector() {
 
 /// Power tears the page of a log with more than 64 entries.
 #[test]
-#[ignore = "open: a log of 64 entries and more is rewritten in place"]
 fn a_torn_log_page_forgets_no_listed_sector() {
     let at = |n: u64| 4 + 2 * n;
     for steps in (0..4000).step_by(3) {
