@@ -276,6 +276,7 @@ impl<W: World> Array<W> {
             }
             Message::Errors(report) => self.lifecycle().health.note(&report),
             Message::Correct(stretch) => self.corrector.add(stretch),
+            Message::Resume => self.corrector.resume(),
             Message::Unlock(id) => self.shared.locks.unlock(id),
             Message::Call { id, from, call } => match self.answer_at_once(call) {
                 Ok(answer) => self.shared.world.post(from, Mail(Message::Answer { id, answer })),

@@ -10,6 +10,9 @@
 //!                                             it cannot           it is listed, if the member has a log
 //! ```
 //!
+//! A correction that finds no place, or comes before the others are known to be right, is dropped. What is listed is then
+//! asked for again, from its beginning to its end, when nothing else waits and corrections may be made.
+//!
 //! Devices have spare sectors, and take one when a bad sector is written. md does the same, and stops the whole array for
 //! it; here only requests for these sectors wait.
 
@@ -22,7 +25,7 @@ use crate::progress::{PassKind, PassOrder, WINDOW};
 use crate::resync::{Resync, Window};
 use crate::row_io::RowIo;
 use crate::shared::Shared;
-use crate::view::{Copies, Gate};
+use crate::view::{Copies, Gate, View};
 use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -31,7 +34,8 @@ use uraid_block::local::Semaphore;
 use uraid_block::{ArraySector, IoError, MemberSector, Range, Sector, Sectors, ShardIndex, Slot, SlotSet};
 use uraid_layout::{Layout, Row};
 
-/// The most stretches that wait on a shard. Further ones are dropped: the next read of them meets the error again.
+/// The most stretches that wait on a shard. Further ones are dropped: if they are not listed, the next read of them meets
+/// the error again.
 const WAITING_MAX: usize = 64;
 
 /// What is corrected as one: 4 KiB, as by md. A device may try for seconds to read a bad sector, so it is not asked for each
@@ -60,6 +64,10 @@ pub(crate) struct Corrector<W: World> {
     room: Rc<Semaphore>,
     waiting: RefCell<VecDeque<Stretch>>,
     is_running: Cell<bool>,
+    /// A stretch was dropped. It may be listed.
+    was_dropped: Cell<bool>,
+    /// What is listed is asked for again, from this sector of this member on.
+    listed_from: Cell<Option<(usize, Sector)>>,
     /// Sectors of members that stayed bad and could not be listed: they are not written again and again.
     given_up: RefCell<BTreeSet<(usize, Sector)>>,
 }
@@ -79,8 +87,8 @@ const ORDER: PassOrder = PassOrder {
 impl<W: World> Corrector<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>, room: Rc<Semaphore>) -> Rc<Corrector<W>> {
         let resync = Resync::new(shared.clone(), rows, 1);
-        let (waiting, is_running, given_up) = Default::default();
-        Rc::new(Corrector { shared, resync, room, waiting, is_running, given_up })
+        let (waiting, is_running, was_dropped, listed_from, given_up) = Default::default();
+        Rc::new(Corrector { shared, resync, room, waiting, is_running, was_dropped, listed_from, given_up })
     }
 
     /// Corrects a stretch that this shard owns, after those that wait.
@@ -89,11 +97,26 @@ impl<W: World> Corrector<W> {
         if self.given_up.borrow().contains(&(stretch.member, stretch.range.start)) {
             return;
         }
-        if waiting.len() == WAITING_MAX || waiting.contains(&stretch) {
+        if waiting.contains(&stretch) {
+            return;
+        }
+        if waiting.len() == WAITING_MAX {
+            self.was_dropped.set(true);
             return;
         }
         waiting.push_back(stretch);
         drop(waiting);
+        self.run();
+    }
+
+    /// Corrections may be made again: what is listed is asked for, if some of it was dropped.
+    pub(crate) fn resume(self: &Rc<Self>) {
+        if self.was_dropped.get() {
+            self.run();
+        }
+    }
+
+    fn run(self: &Rc<Self>) {
         if !self.is_running.replace(true) {
             self.shared.world.spawn(self.clone().correct_all());
         }
@@ -102,20 +125,69 @@ impl<W: World> Corrector<W> {
     async fn correct_all(self: Rc<Self>) {
         loop {
             let next = self.waiting.borrow_mut().pop_front();
-            let Some(stretch) = next else { break };
+            let Some(stretch) = next.or_else(|| self.next_listed()) else { break };
             if self.correct(&stretch).await.is_err() {
                 // The array has frozen.
                 self.waiting.borrow_mut().clear();
+                self.was_dropped.set(true);
             }
         }
         self.is_running.set(false);
     }
 
+    /// A stretch cannot be corrected: perhaps later.
+    fn drop_early(&self) {
+        if !self.shared.takes_corrections() {
+            mark::hit(Mark::CorrectionTooEarly);
+            self.was_dropped.set(true);
+        }
+    }
+
+    /// The next stretch that is asked for because it is listed. Each drop leads to one more round through all lists: what
+    /// stays bad is not written again and again.
+    fn next_listed(&self) -> Option<Stretch> {
+        if !self.shared.takes_corrections() {
+            let is_cut = self.listed_from.take().is_some();
+            self.was_dropped.set(self.was_dropped.get() || is_cut);
+            return None;
+        }
+        loop {
+            let first = (0, Sector(0));
+            let from = self.listed_from.get().or_else(|| self.was_dropped.take().then_some(first))?;
+            let next = self.listed(from);
+            self.listed_from.set(next.map(|stretch| (stretch.member, stretch.range.end())));
+            if next.is_some() {
+                mark::hit(Mark::CorrectionAskedAgain);
+                return next;
+            }
+        }
+    }
+
+    /// The first listed stretch of this shard from a sector of a member on.
+    fn listed(&self, (member, sector): (usize, Sector)) -> Option<Stretch> {
+        let (view, own) = (self.shared.view(), self.shared.world.shard());
+        let slot_of = |index: usize| view.readable().iter().find(|slot| view.member(*slot).index == index);
+        let lists = view.bad_blocks.iter().filter(|(index, _)| *index >= member);
+        let mut listed = lists.filter_map(|(index, list)| Some((*index, slot_of(*index)?, list)));
+        listed.find_map(|(index, slot, list)| {
+            let begin = if index == member { sector } else { Sector(0) };
+            let ranges = list.ranges().iter().filter(|range| range.end() > begin);
+            let ranges = ranges.map(|range| Range::between(range.start.max(begin), range.end()));
+            let mut stretches = ranges.flat_map(|range| self.shared.stretches(slot, index, range));
+            let is_wanted = |stretch: &Stretch| !self.given_up.borrow().contains(&(index, stretch.range.start));
+            stretches.find(|(owner, stretch)| *owner == own && is_wanted(stretch)).map(|(_, stretch)| stretch)
+        })
+    }
+
     async fn correct(&self, stretch: &Stretch) -> Result<(), IoError> {
         let _room = self.room.acquire(1).await;
-        let Some(_inside) = self.shared.admit_pass() else { return Ok(()) };
+        let Some(_inside) = self.shared.admit_pass() else {
+            self.drop_early();
+            return Ok(());
+        };
         let _lock = self.shared.locks.guard(pass::locked(&self.shared, &stretch.window)).await;
         if !self.may_correct(stretch) {
+            self.drop_early();
             return Ok(());
         }
         let device = self.shared.members.get(stretch.member);
@@ -190,22 +262,42 @@ impl<W: World> Shared<W> {
         if !self.is_redundant() || self.config.read_only {
             return;
         }
-        let offset = self.with_view(|view| {
-            let is_in_use = view.readable().contains(failed.slot) && view.member(failed.slot).index == failed.member;
-            is_in_use.then(|| view.member(failed.slot).data_offset.0)
-        });
-        let Some(offset) = offset else { return };
-        let (mut at, end) = (failed.range.start.0 - offset, failed.range.end().0 - offset);
-        while at < end {
-            let Some((owner, window)) = self.window_to_correct(failed.slot, MemberSector(at), Sectors(end - at)) else {
-                return;
-            };
-            let length = window.length;
-            let range = Range::new(Sector(at + offset), length);
-            let stretch = Stretch { slot: failed.slot, member: failed.member, range, window };
+        for (owner, stretch) in self.stretches(failed.slot, failed.member, failed.range) {
             self.world.post(owner, Mail(Message::Correct(stretch)));
-            at += length.0;
         }
+    }
+
+    /// Whether all sectors may be corrected: the others are known to be right.
+    pub(crate) fn takes_corrections(&self) -> bool {
+        self.with_view(View::takes_corrections)
+    }
+
+    /// The data in a range of the member in a slot, each piece with the shard that owns it. Nothing, if another member has
+    /// the slot, or it is not read.
+    fn stretches(&self, slot: Slot, member: usize, range: Range) -> impl Iterator<Item = (ShardIndex, Stretch)> + '_ {
+        let data = self.with_view(|view| {
+            let is_in_use = view.readable().contains(slot) && view.member(slot).index == member;
+            let data_offset = view.has_member(slot).then(|| view.member(slot).data_offset);
+            let data = data_offset.map(|offset| Range::new(offset, self.layout.member_used(slot)));
+            data.filter(|_| is_in_use).unwrap_or(Range::new(range.start, Sectors::ZERO))
+        });
+        // A log may name what is no data.
+        let end = range.end().min(data.end()).0.saturating_sub(data.start.0);
+        let mut at = range.start.0.saturating_sub(data.start.0);
+        std::iter::from_fn(move || {
+            while at < end {
+                let start = at;
+                if let Some((owner, window)) = self.window_to_correct(slot, MemberSector(at), Sectors(end - at)) {
+                    at += window.length.0;
+                    let range = Range::new(Sector(start + data.start.0), window.length);
+                    return Some((owner, Stretch { slot, member, range, window }));
+                }
+                // No copy lies in this chunk.
+                let chunk = self.layout.chunk().0;
+                at = if chunk == 0 { end } else { (at / chunk + 1) * chunk };
+            }
+            None
+        })
     }
 
     /// The window at a sector of a member's data, and the shard that owns it.

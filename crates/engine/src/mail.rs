@@ -48,6 +48,8 @@ pub(crate) enum Message {
     Errors(ErrorReport),
     /// Shard to the owner of these sectors: write them again from other members. Not a call: no request waits for it.
     Correct(Stretch),
+    /// To itself: corrections may be made again.
+    Resume,
     /// Shard to the owner of a lock: unlock it. Not a call: the lock has served its request, and mail is not lost.
     Unlock(LockId),
 }

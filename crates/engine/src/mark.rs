@@ -211,6 +211,10 @@ marks! {
     Corrected,
     /// A sector that was written again still cannot be read.
     StillUnreadable,
+    /// A correction came before the others were known to be right.
+    CorrectionTooEarly,
+    /// A sector is corrected because it is still listed.
+    CorrectionAskedAgain,
     /// Sectors that a member failed to write were listed, and it stays.
     BadBlockListed,
     /// The same, of sectors that no member could give to the one that is recovered.

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::epochs::Epochs;
 use crate::failure::{Failure, ReadError};
 use crate::intent::Intent;
-use crate::mail::{Call, STEWARD};
+use crate::mail::{Call, Mail, Message, STEWARD};
 use crate::mark::{self, Mark};
 use crate::member_counts::CountedMember;
 use crate::places::Places;
@@ -189,6 +189,9 @@ impl<W: World> Shared<W> {
         self.intent.switch(view.bits_round, view.bits);
         if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
             self.torn.clear();
+        }
+        if view.takes_corrections() && !self.with_view(View::takes_corrections) && !view.bad_blocks.is_empty() {
+            self.world.post(self.world.shard(), Mail(Message::Resume));
         }
         let failed = self.with_view(|before| left_out(before, &view));
         self.balance.set_write_mostly(view.slots.write_mostly());

@@ -211,6 +211,11 @@ impl View {
         std::iter::once(self.member(slot)).chain(self.replacement(slot))
     }
 
+    /// Whether all that members lack may be written again from the others: these are known to be right.
+    pub(crate) fn takes_corrections(&self) -> bool {
+        self.gate == Gate::Open && self.copies == Copies::Any
+    }
+
     /// Whether the slot has a member, failed or not.
     pub(crate) fn has_member(&self, slot: Slot) -> bool {
         self.slots.members[slot.index()].is_some()

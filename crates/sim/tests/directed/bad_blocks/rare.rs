@@ -273,7 +273,6 @@ fn a_torn_log_page_forgets_no_listed_sector() {
 
 /// One broken sector under a long request.
 #[test]
-#[ignore = "open: corrections that find no place are dropped"]
 fn one_bad_sector_under_a_long_request() {
     let mut rig = big_rig(1, 2, 1, 20_000, 8, 0);
     let live = start_with(&mut rig, &[2], &wide());
@@ -480,7 +479,6 @@ fn a_replacement_that_fails_costs_no_other_member() {
 
 /// A write fails before the resync has passed: its correction "waits until the resync has passed" (decision 0017).
 #[test]
-#[ignore = "open: corrections before the end of the resync are dropped"]
 fn a_correction_waits_for_the_resync() {
     let shape = Shape { level: 1, layout: 0, chunk: 0, slots: 2, size: 200, member_sizes: Vec::new() };
     let mut rng = Rng::new(13);
