@@ -111,6 +111,7 @@ impl<W: World> Recorder<W> {
             let master = self.steward.master();
             master.members()[member].written_slot().is_some()
                 && master.gate().lets_writes_end()
+                && master.frozen().is_none()
                 && master.bad_blocks(member).overlaps(range)
                 && master.has_room_without(member, range)
         };
@@ -136,11 +137,12 @@ impl<W: World> Recorder<W> {
                 false
             }
         };
-        let is_possible = is_of_sectors && has_slot && master.gate().lets_writes_end();
+        // What is listed already needs no record: so it is of no account whether the array has frozen meanwhile.
+        let is_known = master.bad_blocks(failure.member).contains(range);
+        let is_possible = is_of_sectors && has_slot && (is_known || master.gate().lets_writes_end());
         if !is_possible || !master.has_room_to_list(&[(failure.member, range)]) {
             return false;
         }
-        let is_known = master.bad_blocks(failure.member).contains(range);
         is_known || !self.is_over_limit(failure.member, range) || master.others_list(failure.member)
     }
 

@@ -53,6 +53,11 @@ impl BadBlockList {
         self.0.contains(range)
     }
 
+    /// The longest stretch from the start of a range that is listed as a whole, or not at all.
+    pub(crate) fn alike(&self, range: Range) -> Sectors {
+        self.0.alike(range)
+    }
+
     /// Lists a range.
     pub fn add(&mut self, range: Range) {
         self.0.add(range);

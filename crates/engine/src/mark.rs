@@ -223,6 +223,10 @@ marks! {
     BadBlockCleared,
     /// A write was answered with an error: no member has all of it, because others list some of it.
     BadBlockUnwritten,
+    /// A list that a freeze kept from its log is as it was before.
+    BadBlockForgotten,
+    /// A torn part was made whole but for what is listed and cannot be written.
+    TornStaysListed,
 }
 
 #[cfg(feature = "marks")]

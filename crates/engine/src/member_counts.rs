@@ -133,6 +133,11 @@ impl<W: World> CountedMember<W> {
         self.has_bad_blocks.get() && self.bad_blocks.borrow().contains(range)
     }
 
+    /// The longest stretch from the start of the range that the member lacks as a whole, or has.
+    pub(crate) fn lacks_alike(&self, range: Range) -> Sectors {
+        self.bad_blocks.borrow().alike(range)
+    }
+
     /// An error if the member lacks a sector of the range: then it is not asked for it.
     #[inline]
     pub(crate) fn check_read(&self, range: Range) -> Result<(), IoError> {

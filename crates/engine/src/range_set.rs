@@ -45,6 +45,15 @@ impl RangeSet {
         range.length.is_zero() || self.0.get(first).is_some_and(is_inside)
     }
 
+    /// The longest stretch from the start of a range of which it has all sectors, or none.
+    pub(crate) fn alike(&self, range: Range) -> Sectors {
+        match self.within(range).next() {
+            Some(own) if own.start == range.start => own.length,
+            Some(own) => Sectors(own.start.0 - range.start.0),
+            None => range.length,
+        }
+    }
+
     /// Adds a range.
     pub(crate) fn add(&mut self, range: Range) {
         if range.length.is_zero() {
@@ -112,6 +121,9 @@ mod tests {
                 assert_eq!((more, less), (set(bits | mask), set(bits & !mask)), "{bits:b} {start}..{end}");
                 let inside: RangeSet = before.within(range(start, end)).collect();
                 assert_eq!(inside, set(bits & mask), "{bits:b} {start}..{end}");
+                let is_like_first = |at: &u64| (bits >> at & 1) == (bits >> start & 1);
+                let alike = (start..end).take_while(is_like_first).count() as u64;
+                assert_eq!(before.alike(range(start, end)), Sectors(alike), "{bits:b} {start}..{end}");
                 assert_eq!(before.overlaps(range(start, end)), bits & mask != 0, "{bits:b} {start}..{end}");
                 assert_eq!(before.contains(range(start, end)), bits & mask == mask, "{bits:b} {start}..{end}");
             }

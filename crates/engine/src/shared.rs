@@ -300,6 +300,18 @@ impl<W: World> Shared<W> {
         })
     }
 
+    /// The longest stretch of these places that each member's list names as a whole, or not at all.
+    pub(crate) fn listed_alike(
+        &self,
+        places: impl IntoIterator<Item = (Slot, MemberSector)>,
+        length: Sectors,
+    ) -> Sectors {
+        places.into_iter().fold(length, |length, (slot, at)| {
+            let member = self.with_view(|view| view.member(slot));
+            length.min(self.members.get(member.index).lacks_alike(member.range(at, length)))
+        })
+    }
+
     /// The members to read only if the others do not suffice.
     pub(crate) fn slow_members(&self) -> SlotSet {
         let slow = self.balance.slow();

@@ -1,9 +1,11 @@
 //! Resyncs torn parts: what a freeze left half done.
 //! Owns: [`TornResync`], the writes that make torn parts whole. Not here: which parts are torn (`torn`), when this is
 //! done (`by_command`), the pass over the whole array (`resync`).
-//! Invariant: what readers see of a torn part stays: the canonical copy of a mirror, the data of a row.
+//! Invariant: what readers see of a torn part stays: the canonical copy of a mirror, the data of a row. Members are not read
+//! where their lists name sectors, and need not take them.
 
 use crate::mail::Call;
+use crate::mark::{self, Mark};
 use crate::progress::WINDOW;
 use crate::row_io::RowIo;
 use crate::row_parity::{OldBytes, parity_of, recover_blocks};
@@ -14,7 +16,7 @@ use crate::world::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::rc::Rc;
-use uraid_block::{ArrayRange, IoError, Lease, MemberSector, Sectors, Slot, SlotSet};
+use uraid_block::{ArrayRange, ErrorKind, IoError, Lease, MemberSector, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
 
 /// Why a torn part was not made whole.
@@ -70,26 +72,44 @@ impl<W: World> TornResync<W> {
         self.shared.calls.call(self.shared.owner_of(row), Call::SetTorn { row, start, state }).await.done();
     }
 
-    /// Copies the canonical copy to all others.
+    /// Copies the canonical copy to all others: the first one that is not listed.
     async fn resync_copies(&self, range: ArrayRange, leaving: SlotSet) -> Result<(), TornResyncError> {
         let (layout, usable) = (&self.shared.layout, self.shared.view().readable());
         let mut at = range.start;
         while at < range.end() {
             let length = (range.end() - at).min(Sectors(WINDOW)).min(layout.contiguous(at));
-            assert!(!length.is_zero(), "a step goes on");
             let copies = layout.copies(at);
-            let mut places = copies.iter().filter(|(slot, _)| usable.contains(*slot));
-            let (slot, place) = *places.next().expect("every sector has a usable copy");
-            let bytes = self.shared.read_block(slot, place, length, Pool::Pass).await;
-            let bytes = bytes.map_err(|failed| TornResyncError::Read(slot, failed.error))?;
-            for (slot, place) in places.filter(|(slot, _)| !leaving.contains(*slot)) {
-                let outcome = self.shared.write_first(*slot, *place, &bytes).await;
-                outcome.map_err(|failure| TornResyncError::Write(*slot, failure.error))?;
+            let places = || copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
+            assert!(places().next().is_some(), "every sector has a usable copy");
+            let length = self.shared.listed_alike(places(), length);
+            assert!(!length.is_zero(), "a step goes on");
+            let source = places().find(|(slot, place)| !self.shared.lists_some(*slot, *place, length));
+            // What all of them list cannot be read, and stays so.
+            if let Some((source, place)) = source {
+                let bytes = self.shared.read_block(source, place, length, Pool::Pass).await;
+                let bytes = bytes.map_err(|failed| TornResyncError::Read(source, failed.error))?;
+                for (slot, place) in places().filter(|(slot, _)| *slot != source && !leaving.contains(*slot)) {
+                    self.write(slot, place, &bytes).await?;
+                }
             }
             at = at + length;
             self.resynced.set(self.resynced.get() + 1);
         }
         Ok(())
+    }
+
+    /// Writes a block that the member's list names as a whole, or not at all. What is listed and cannot be written stays
+    /// listed: nobody reads it.
+    async fn write(&self, slot: Slot, at: MemberSector, bytes: &[u8]) -> Result<(), TornResyncError> {
+        let is_listed = self.shared.lists_some(slot, at, Sectors::from_bytes_floor(bytes.len() as u64));
+        match self.shared.write_first(slot, at, bytes).await {
+            Ok(()) => Ok(()),
+            Err(failure) if is_listed && failure.error.kind == ErrorKind::Media => {
+                mark::hit(Mark::TornStaysListed);
+                Ok(())
+            }
+            Err(failure) => Err(TornResyncError::Write(slot, failure.error)),
+        }
     }
 
     /// Computes the row's parity from its present data, and writes that parity. Returns the state of the row
@@ -106,8 +126,11 @@ impl<W: World> TornResync<W> {
         let map = rows.layout().row(row);
         let mut start = part.range.start;
         while start < part.range.end {
-            let length = (part.range.end - start).min(Sectors(WINDOW));
             let at = map.start + start;
+            let usable = self.shared.view().readable();
+            let places = usable.iter().map(|slot| (slot, at));
+            let length = self.shared.listed_alike(places, (part.range.end - start).min(Sectors(WINDOW)));
+            assert!(!length.is_zero(), "a step goes on");
             let data = self.data_of(rows, &map, at, length, part.state).await?;
             let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
             let (p, q) = parity_of(&map, &data);
@@ -118,8 +141,7 @@ impl<W: World> TornResync<W> {
                 else {
                     continue;
                 };
-                let outcome = self.shared.write_first(slot, at, parity).await;
-                outcome.map_err(|failure| TornResyncError::Write(slot, failure.error))?;
+                self.write(slot, at, parity).await?;
             }
             start += length;
             self.resynced.set(self.resynced.get() + 1);
@@ -128,8 +150,8 @@ impl<W: World> TornResync<W> {
         Ok(TornState::Missed(parity.and(leaving)))
     }
 
-    /// The data of a stretch of a torn row, as readers see it. What a missing member held is computed from the blocks that
-    /// belong together.
+    /// The data of a stretch of a torn row, as readers see it. What a missing member held, or one that lists it, is computed
+    /// from the blocks that belong together.
     async fn data_of(
         &self,
         rows: &RowIo<W>,
@@ -138,7 +160,8 @@ impl<W: World> TornResync<W> {
         length: Sectors,
         state: TornState,
     ) -> Result<SmallVec<[Lease; 8]>, TornResyncError> {
-        let usable = self.shared.view().readable();
+        let readable = self.shared.view().readable();
+        let usable: SlotSet = readable.iter().filter(|slot| !self.shared.lists_some(*slot, at, length)).collect();
         let read = async |slot: Slot| {
             let block = self.shared.read_block(slot, at, length, Pool::Pass).await;
             block.map_err(|failed| TornResyncError::Read(slot, failed.error))

@@ -10,8 +10,6 @@ const SEEDS: u64 = 3_000;
 /// seeds reach it, and so do the tests of the engine's assembly. Read errors whose data no other member could supply,
 /// or of a member that the array needs: directed tests in `read_errors.rs`.
 const SELDOM: [&str; 3] = ["HistorySuperseded", "NeededDespiteReadErrors", "ReadErrorsOfAll"];
-/// A sector that two members of a mirror or raid5 cannot write, one after the other: `directed::bad_blocks::rare`.
-const OF_LISTS: [&str; 1] = ["BadBlockUnwritten"];
 /// The swarm's members keep their slots: `directed::joining::replacing` and `directed::joining_seeds` take these.
 const OF_REPLACEMENTS: [&str; 8] = [
     "ReplacingTaken",
@@ -23,6 +21,8 @@ const OF_REPLACEMENTS: [&str; 8] = [
     "ReplacementPromoted",
     "ReplacementFailed",
 ];
+/// Seeds list few sectors and seldom freeze meanwhile: `directed::bad_blocks::rare` takes these.
+const OF_LISTS: [&str; 4] = ["BadBlockUnwritten", "CorrectionAskedAgain", "BadBlockForgotten", "TornStaysListed"];
 
 #[test]
 fn every_rare_branch_is_taken() {
@@ -31,7 +31,7 @@ fn every_rare_branch_is_taken() {
     assert!(sum.failures.is_empty(), "{}", sum.report());
     assert!(sum.marks.len() >= 30, "{} marks", sum.marks.len());
     let mut missed = sum.marks_never_hit();
-    let elsewhere = [&SELDOM[..], &OF_LISTS, &OF_REPLACEMENTS].concat();
+    let elsewhere = [&SELDOM[..], &OF_REPLACEMENTS, &OF_LISTS].concat();
     missed.retain(|mark| !elsewhere.contains(&mark.as_str()));
     assert!(missed.is_empty(), "not hit in {SEEDS} seeds: {missed:?}");
 }
