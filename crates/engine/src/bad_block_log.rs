@@ -18,6 +18,8 @@
 //!   a write to listed sectors succeeds (FUA, so it is durable there)
 //!        take it off the list -> publish -> the log, then the superblock -> answer
 //!   a crash before that                    the sector is listed, and is read from others
+//!
+//!   a freeze before that                   the list is as it was, as after a crash -> the write is refused
 //! ```
 //!
 //! The write holds the lock of its range until its answer, so no other write of these sectors comes between.
@@ -28,6 +30,7 @@ use crate::mark::{self, Mark};
 use crate::master::{BadBlocks, Change, MemberState};
 use crate::record::Recorder;
 use crate::verdict::Operation;
+use crate::view::Gate;
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{CopyLayout, Layout};
 
@@ -121,8 +124,23 @@ impl<W: World> Recorder<W> {
         mark::hit(Mark::BadBlockCleared);
         self.steward.publish(Change::BadBlocks(BadBlocks::Clear(member, range))).await;
         let version = self.steward.master().version();
-        // If this fails, the array freezes, and the sectors stay on the log: they are read from others.
+        // If this fails, the array freezes, and the sectors are listed as before: they are read from others.
         let _ = self.record_up_to(version).await;
+    }
+
+    /// The array has frozen, and no round of superblocks is under way: lists that changed since are as they are on their
+    /// members, before the requests that changed them are answered. Readers of the frozen array then see what the next
+    /// start will find.
+    pub(crate) async fn forget_unwritten_lists(&self) {
+        {
+            let master = self.steward.master();
+            assert!(master.frozen().is_some(), "else they are written");
+            if master.gate() == Gate::Stopped || !master.has_unwritten_lists() {
+                return;
+            }
+        }
+        mark::hit(Mark::BadBlockForgotten);
+        self.steward.publish(Change::BadBlocks(BadBlocks::AsWritten)).await;
     }
 
     /// Whether a failure is of a write of some sectors only, and the member's log has room for these. A member that

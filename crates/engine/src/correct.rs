@@ -294,7 +294,7 @@ impl<W: World> Shared<W> {
                 }
                 // No copy lies in this chunk.
                 let chunk = self.layout.chunk().0;
-                at = if chunk == 0 { end } else { (at / chunk + 1) * chunk };
+                at = at.checked_div(chunk).map_or(end, |chunks| (chunks + 1) * chunk);
             }
             None
         })

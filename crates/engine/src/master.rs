@@ -15,7 +15,7 @@ mod replace;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bad_blocks::{BadBlocks, LogPage};
+pub(crate) use bad_blocks::{BadBlocks, LogPages};
 pub(crate) use bitmap::BitmapChange;
 pub(crate) use images::Image;
 pub use member_state::MemberState;

@@ -16,7 +16,7 @@ use crate::current_bitmap::CurrentBitmap;
 use crate::failing::Judge;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::master::{BadBlocks, Change, Image, LogPage, Round};
+use crate::master::{BadBlocks, Change, Image, LogPages, Round};
 use crate::read_errors::ReadErrors;
 use crate::recorded::FailureOutcome;
 use crate::sabotage::{self, Sabotage};
@@ -30,6 +30,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Permit, Semaphore, join_all};
 use uraid_block::{Device, ErrorKind, Fua, IoError, SECTOR_BYTES, Sector, Sectors};
+use uraid_format::Features;
 
 /// Writes superblocks; on shard 0 only.
 pub(crate) struct Recorder<W: World> {
@@ -114,12 +115,14 @@ impl<W: World> Recorder<W> {
         let _one = self.turn.acquire(1).await;
         let mut is_first = true;
         loop {
+            let frozen = steward.master().frozen_error();
+            if let Some(error) = frozen {
+                mark::hit(Mark::RecordFrozen);
+                self.forget_unwritten_lists().await;
+                return Err(error);
+            }
             {
                 let master = steward.master();
-                if let Some(error) = master.frozen_error() {
-                    mark::hit(Mark::RecordFrozen);
-                    return Err(error);
-                }
                 if master.shows(version) {
                     if is_first {
                         mark::hit(Mark::RecordShared);
@@ -252,15 +255,18 @@ impl<W: World> Recorder<W> {
 
     async fn write_superblock(&self, (member, superblock): &Image) -> Result<(), IoError> {
         let log = self.steward.master().log_to_write(*member);
-        if let Some(LogPage { log, place, pages }) = log {
+        if let Some(LogPages { place, pages }) = log {
             for page in &pages {
                 self.write_metadata(*member, place.start, page).await?;
+                self.steward.apply(Change::BadBlocks(BadBlocks::Written(*member, page)));
             }
-            self.steward.apply(Change::BadBlocks(BadBlocks::Written(*member, log)));
         }
         let bytes = superblock.encode();
         let length = Sectors(superblock.written_bytes().div_ceil(SECTOR_BYTES) as u64);
-        self.write_metadata(*member, superblock.super_offset, &bytes[..length.len_bytes()]).await
+        self.write_metadata(*member, superblock.super_offset, &bytes[..length.len_bytes()]).await?;
+        let counts = superblock.features.contains(Features::BAD_BLOCKS);
+        self.steward.apply(Change::BadBlocks(BadBlocks::Counts(*member, counts)));
+        Ok(())
     }
 
     async fn write_metadata(&self, member: usize, at: Sector, bytes: &[u8]) -> Result<(), IoError> {

@@ -1,5 +1,5 @@
 //! The bad-block log of each member, in the state of an array.
-//! Owns: the lists, which of them the members' logs show, the bytes of a log. Not here: which sectors are listed and when
+//! Owns: the lists, what of them is on the members, the bytes of a log. Not here: which sectors are listed and when
 //! (`bad_block_log`), writing a log (`record`).
 //! Invariant: a member's superblock says that its log counts exactly if its list is not empty.
 
@@ -18,6 +18,15 @@ pub(super) struct MemberLog {
     list: BadBlockList,
     /// What is on the member.
     written: BadBlockLog,
+    /// The superblock on the member says that it counts.
+    counts: bool,
+}
+
+impl MemberLog {
+    /// What a start would find.
+    fn on_member(&self) -> BadBlockList {
+        if self.counts { BadBlockList::from(&self.written) } else { BadBlockList::default() }
+    }
 }
 
 /// A change of the lists.
@@ -26,13 +35,16 @@ pub(crate) enum BadBlocks<'a> {
     List(&'a [(usize, Range)]),
     /// A member holds this range again, and it is durable there.
     Clear(usize, Range),
-    /// This log is on a member.
-    Written(usize, BadBlockLog),
+    /// This page of a log is on a member.
+    Written(usize, &'a [u8]),
+    /// The superblock on a member says whether its log counts.
+    Counts(usize, bool),
+    /// Each list is what is on its member: the array has frozen.
+    AsWritten,
 }
 
 /// A log that is to be written to its member.
-pub(crate) struct LogPage {
-    pub(crate) log: BadBlockLog,
+pub(crate) struct LogPages {
     /// Where it belongs on the device.
     pub(crate) place: Range,
     /// To be written there one after the other, each as long as the place. The last one is the log.
@@ -43,6 +55,7 @@ pub(super) fn logs(plan: &StartPlan) -> Vec<MemberLog> {
     let log = |member: &MemberPlan| MemberLog {
         list: BadBlockList::from(&member.bad_blocks),
         written: member.bad_blocks.clone(),
+        counts: member.superblock.features.contains(Features::BAD_BLOCKS),
     };
     plan.members.iter().map(log).collect()
 }
@@ -86,8 +99,8 @@ impl Master {
     }
 
     /// A member's log, if the one on the member does not show its list.
-    pub(crate) fn log_to_write(&self, member: usize) -> Option<LogPage> {
-        let MemberLog { list, written } = &self.logs[member];
+    pub(crate) fn log_to_write(&self, member: usize) -> Option<LogPages> {
+        let MemberLog { list, written, .. } = &self.logs[member];
         if BadBlockList::from(written) == *list {
             return None;
         }
@@ -95,7 +108,17 @@ impl Master {
         let log = list.log();
         assert_eq!(log.ranges.len(), list.entries(), "the room was counted in entries");
         let pages = log_order::pages(written, &log, place.length);
-        Some(LogPage { log, place, pages })
+        Some(LogPages { place, pages })
+    }
+
+    /// Whether a list is not what a start would find.
+    pub(crate) fn has_unwritten_lists(&self) -> bool {
+        self.with_unwritten_lists().next().is_some()
+    }
+
+    fn with_unwritten_lists(&self) -> impl Iterator<Item = usize> + '_ {
+        let differs = |member: &usize| self.logs[*member].list != self.logs[*member].on_member();
+        (0..self.logs.len()).filter(|member| self.members[*member].is_trusted()).filter(differs)
     }
 
     /// The lists of all members that lack sectors.
@@ -110,7 +133,17 @@ impl Master {
                 ranges.iter().for_each(|(member, range)| self.change_list(*member, |list| list.add(*range)));
             }
             BadBlocks::Clear(member, range) => self.change_list(member, |list| list.remove(range)),
-            BadBlocks::Written(member, log) => self.logs[member].written = log,
+            BadBlocks::Written(member, page) => {
+                self.logs[member].written = BadBlockLog::parse(page, 0).expect("it was encoded");
+            }
+            BadBlocks::Counts(member, counts) => self.logs[member].counts = counts,
+            BadBlocks::AsWritten => {
+                for member in self.with_unwritten_lists().collect::<Vec<_>>() {
+                    let on_member = self.logs[member].on_member();
+                    self.change_list(member, |list| *list = on_member);
+                }
+                assert!(!self.has_unwritten_lists());
+            }
         }
     }
 

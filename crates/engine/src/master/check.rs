@@ -114,7 +114,8 @@ impl Master {
             Change::BadBlocks(BadBlocks::List(_) | BadBlocks::Clear(..)) => {
                 assert!(self.gate.lets_writes_end(), "a list changes by a write or a pass");
             }
-            Change::BadBlocks(BadBlocks::Written(..)) => {}
+            Change::BadBlocks(BadBlocks::AsWritten) => assert!(self.frozen.is_some(), "else a list is written"),
+            Change::BadBlocks(BadBlocks::Written(..) | BadBlocks::Counts(..)) => {}
             Change::Membership(change) => self.check_membership(change),
             Change::FailMembers(failures, _) => assert!(!failures.is_empty()),
             Change::ForgetBits => assert!(self.bitmap.is_some() && self.gate == Gate::Open, "writes rely on bits"),

@@ -1,5 +1,5 @@
 //! Lists in rare company: full logs, stops and freezes, replacements, several members with lists. Each test states what
-//! should hold; those that are ignored name a fault that is open.
+//! should hold.
 //! Owns: these cases. Not here: what is listed and read as a rule (`bad_blocks`).
 
 use super::*;
@@ -428,7 +428,6 @@ fn what_a_frozen_array_gave_after_a_clear() {
 
 /// As the one before, but the record of the list waits for another round when the array freezes.
 #[test]
-#[ignore = "open: a list that a freeze kept from its log exists in memory only"]
 fn what_a_frozen_array_gave_is_there_though_its_log_was_not_written() {
     let (rig, live, content) = ready(1, 0, 2, 1);
     flush(&rig, &live);
