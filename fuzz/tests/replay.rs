@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use uraid_block::Sectors;
 use uraid_format::bad_blocks::{BadBlockLog, BadRange};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{SetName, Version};
 use uraid_fuzz::allocation::{BYTES_MAX, Watched, aside, largest_of};
 use uraid_fuzz::{TARGETS, Target, target};
@@ -85,7 +85,7 @@ fn superblocks() -> Vec<(Version, Vec<u8>)> {
             now_seconds: 1_700_000_000,
             assume_clean: true,
             force: false,
-            bitmap: NewBitmap::None,
+            policy: NewPolicy::Resync,
         };
         let members: Vec<_> = (0..4).map(|n| NewMember::Device { size: Sectors(1 << 20), uuid: [n; 16] }).collect();
         let made = create(&options, &members).expect("a usual array").superblocks.remove(0).expect("of the first");

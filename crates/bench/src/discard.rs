@@ -28,7 +28,7 @@ pub(crate) fn run(scenario: &str, screen: &dyn Screen) -> Result<Vec<Row>, Bench
         [(Level::Raid10, "n2"), (Level::Raid10, "f2"), (Level::Raid10, "o2"), (Level::Raid0, "default")]
     {
         let layout = parse_layout(level, name).unwrap_or_else(|| default_layout(level));
-        let trial = Trial { level, raid_devices: MEMBERS, layout, chunk: CHUNK };
+        let trial = Trial { layout, ..Trial::new(level, MEMBERS, CHUNK) };
         let target = Target::in_memory(&trial, MEMBER, 0, screen)?;
         let on = target.describe();
         let failed = |source| BenchError::Measure { what: format!("discard; {on}"), source };

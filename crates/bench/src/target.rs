@@ -9,7 +9,8 @@ use crate::work::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uraid_block::{IoError, SECTOR_BYTES, Sectors, sizes};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assemble};
-use uraid_format::create::{CreateError, CreateOptions, NewBitmap, NewMember};
+use uraid_format::create::{CreateError, CreateOptions, NewMember, NewPolicy};
+use uraid_format::ppl::{PplLog, PplState};
 use uraid_format::{NameTooLong, SetName, Version};
 use uraid_host::{Access, Claimed, Medium, OpenError};
 use uraid_layout::{Level, default_layout, layout_name};
@@ -67,12 +68,14 @@ pub struct Trial {
     pub layout: u32,
     /// The chunk; zero for raid1.
     pub chunk: Sectors,
+    /// How it is made consistent after a crash.
+    pub policy: NewPolicy,
 }
 
 impl Trial {
     /// With the default layout.
     pub(crate) fn new(level: Level, raid_devices: u16, chunk: Sectors) -> Trial {
-        Trial { level, raid_devices, layout: default_layout(level), chunk }
+        Trial { level, raid_devices, layout: default_layout(level), chunk, policy: NewPolicy::Resync }
     }
 
     /// One of each level with redundancy and a path of its own.
@@ -109,7 +112,10 @@ impl Target {
         let made = uraid_format::create::create(&options(trial)?, &listed)?;
         let present: Vec<&Claimed> = members.iter().flatten().collect();
         let candidates: Vec<Candidate> = (made.superblocks.into_iter().flatten().zip(&present))
-            .map(|(superblock, member)| Candidate::new(superblock, member.size()))
+            .map(|(superblock, member)| {
+                let ppl = superblock.ppl_word().map(|_| PplLog { state: PplState::Empty, stretches: Vec::new() });
+                Candidate { ppl, ..Candidate::new(superblock, member.size()) }
+            })
             .collect();
         let plan = assemble(&candidates, &AssembleOptions::default())?;
         let by_plan = plan.members.iter().map(|member| present[member.candidate].clone()).collect();
@@ -213,7 +219,7 @@ fn options(trial: &Trial) -> Result<CreateOptions, NameTooLong> {
         // The redundancy is not read, so it need not be consistent.
         assume_clean: true,
         force: true,
-        bitmap: NewBitmap::None,
+        policy: trial.policy,
     })
 }
 

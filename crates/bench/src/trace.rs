@@ -227,13 +227,13 @@ mod tests {
     use super::*;
     use crate::target::{Target, Trial};
     use uraid_host::{Access, Claimed};
-    use uraid_layout::{Level, default_layout};
+    use uraid_layout::Level;
 
     /// The member I/Os of one request for each of the first `count` chunks of a raid5 of five whose slot 0 has no
     /// member, as (kind, member, chunk of the member).
     fn of_degraded_raid5(count: u64, is_write: bool) -> Vec<Vec<(Verb, u16, u64)>> {
         let (level, chunk) = (Level::Raid5, Sectors(128));
-        let trial = Trial { level, raid_devices: 5, layout: default_layout(level), chunk };
+        let trial = Trial::new(level, 5, chunk);
         let open = |slot| (slot > 0).then(|| Claimed::open("null:1G", Access::ReadWrite).expect("a null member"));
         let target = Target::trial(&trial, &(0..5).map(open).collect::<Vec<_>>()).expect("a trial array");
         let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();

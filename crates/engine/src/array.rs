@@ -84,6 +84,7 @@ impl<W: World> Array<W> {
         let master = Master::new(plan);
         let view = master.view();
         let layout = plan.layout.clone();
+        let ppl = plan.ppl.as_ref().filter(|_| !config.read_only);
         let in_sync_below = master.resync_from().unwrap_or(progress::total(&layout));
         let geometry = geometry_of::<W>(&layout, &members);
         let locks = match &layout {
@@ -95,13 +96,25 @@ impl<W: World> Array<W> {
         let bitmap = plan.bitmap.as_ref().filter(|_| !config.read_only);
         let intent = Intent::new(plan, bitmap);
         let unsynced = Unsynced::new(plan, config.force);
-        let parts =
-            Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below, unsynced };
+        let parts = Parts {
+            world,
+            layout,
+            geometry,
+            members,
+            config,
+            view,
+            balance,
+            locks,
+            intent,
+            in_sync_below,
+            unsynced,
+            has_log: ppl.is_some(),
+        };
         let shared = Shared::new(parts);
         let (rows, writer) = match &shared.layout {
             Layout::Copies(layout) => (None, Writer::Copies(Mirror::new(shared.clone(), layout.clone()))),
             Layout::Parity(layout) => {
-                let io = Rc::new(RowIo::new(shared.clone(), layout.clone()));
+                let io = Rc::new(RowIo::new(shared.clone(), layout.clone(), ppl.map(|ppl| ppl.room)));
                 let rows = Rc::new(Rows::new(shared.clone(), layout.clone(), io.clone()));
                 (Some((rows.clone(), io)), Writer::Parity(rows))
             }
@@ -113,7 +126,7 @@ impl<W: World> Array<W> {
         let pass = Pass::new(shared.clone(), io.clone(), (windows, room.clone()));
         let corrector = Corrector::new(shared.clone(), io.clone(), room);
         let is_first = shared.world.shard() == STEWARD;
-        let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, bitmap, io, read_watch.clone()));
+        let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, (bitmap, ppl), io, read_watch.clone()));
         let reader = Reader::new(shared.clone(), rows);
         Rc::new(Array { shared, reader, writer, read_watch, pass, corrector, lifecycle })
     }
@@ -277,6 +290,7 @@ impl<W: World> Array<W> {
             Message::Errors(report) => self.lifecycle().health.note(&report),
             Message::Correct(stretch) => self.corrector.add(stretch),
             Message::Resume => self.corrector.resume(),
+            Message::Written(slot) => self.lifecycle().ppl().finish(slot),
             Message::Unlock(id) => self.shared.locks.unlock(id),
             Message::Call { id, from, call } => match self.answer_at_once(call) {
                 Ok(answer) => self.shared.world.post(from, Mail(Message::Answer { id, answer })),
@@ -322,6 +336,10 @@ impl<W: World> Array<W> {
                 self.pass.steer(steering);
                 Ok(Answer::Done)
             }
+            Call::MadeGood => {
+                self.shared.in_sync_below.set(progress::total(&self.shared.layout));
+                Ok(Answer::Done)
+            }
             Call::Drain(_)
             | Call::Pass(_)
             | Call::CountWrites
@@ -334,6 +352,7 @@ impl<W: World> Array<W> {
             | Call::ListUnreadable(_)
             | Call::ClearListed { .. }
             | Call::ReadErrors { .. }
+            | Call::LogParity(_)
             | Call::Flush
             | Call::WriteRow(_)
             | Call::ReadRow(_) => Err(call),
@@ -347,7 +366,8 @@ impl<W: World> Array<W> {
             | Call::PassReport
             | Call::TakeFindings
             | Call::CutOff(_)
-            | Call::Steer(_) => unreachable!("these are answered at once"),
+            | Call::Steer(_)
+            | Call::MadeGood => unreachable!("these are answered at once"),
             Call::Drain(epoch) => {
                 self.shared.epochs.drain(epoch).await;
                 Answer::Done
@@ -375,6 +395,7 @@ impl<W: World> Array<W> {
                 self.lifecycle().health.count_read_errors(&errors, was_read_elsewhere).await;
                 Answer::Done
             }
+            Call::LogParity(request) => Answer::Logged(self.lifecycle().ppl().log(request).await),
             Call::Flush => Answer::Settled(self.lifecycle().flusher.flush_round().await),
             Call::Lock(range) => Answer::Locked(self.shared.lock_for_write(range).await),
             Call::WriteRow(write) => Answer::Settled(self.rows().write_row_owned(write).await),

@@ -8,6 +8,7 @@
 mod bitmap;
 mod choose;
 mod error;
+mod ppl;
 mod reshape;
 mod start;
 
@@ -16,11 +17,13 @@ use std::fmt;
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::BitmapUnusable;
+use uraid_format::ppl::PplLog;
 use uraid_format::{Features, Superblock, uuid};
 use uraid_layout::Layout;
 
 pub use bitmap::BitmapPlan;
 pub use error::{AssembleError, Duplicate, History, Named, SetCount, Unsupported};
+pub use ppl::{PplPlan, PplReplay};
 pub use reshape::{HalfReshaped, assemble_half_reshaped};
 
 /// One device that carries a good superblock.
@@ -32,12 +35,14 @@ pub struct Candidate {
     pub device_size: Sectors,
     /// Its bad-block log, if it was read. Without it, an array with a member that has one in force is only read.
     pub bad_blocks: Option<BadBlockLog>,
+    /// Its partial parity log, if it was read. Without it, an array that has one is only read.
+    pub ppl: Option<PplLog>,
 }
 
 impl Candidate {
-    /// A device whose list of bad blocks was not read.
+    /// A device of which nothing but the superblock was read.
     pub fn new(superblock: Superblock, device_size: Sectors) -> Candidate {
-        Candidate { superblock, device_size, bad_blocks: None }
+        Candidate { superblock, device_size, bad_blocks: None, ppl: None }
     }
 
     /// Whether the list of bad blocks can be kept up to date, or none is in force.
@@ -183,7 +188,7 @@ pub enum ReadOnlyReason {
     Bitmap,
     /// An internal write-intent bitmap would have to be updated, and cannot be.
     BitmapUnusable(BitmapUnusable),
-    /// A partial parity log would have to be updated.
+    /// A partial parity log would have to be updated, and cannot be.
     Ppl,
     /// A member has bad blocks recorded.
     BadBlocks,
@@ -233,6 +238,8 @@ pub struct StartPlan {
     pub read_only_besides: Option<ReadOnlyReason>,
     /// Its write-intent bitmap, if it has one that is kept up to date.
     pub bitmap: Option<BitmapPlan>,
+    /// Its partial parity log, if it has one that can be kept up to date.
+    pub ppl: Option<PplPlan>,
     /// The event count of the freshest superblock. Members below it must be brought up to it, durably, before any
     /// member gets a higher count: see [`StartPlan::lagging`].
     pub events: u64,
@@ -267,8 +274,8 @@ impl StartPlan {
 /// - Histories that exclude each other, because members each ran without the others, are an error.
 /// - If more members are missing than the freshest superblock records, that is an error without `run`, as in md.
 /// - A dirty raid4, 5 or 6 is an error if a missing member's blocks would be reconstructed: parity that a crash left
-///   half-written would produce wrong data for it.
-/// - An array starts read-only if a bitmap, a partial parity log or a bad-block list would have to be updated. A
+///   half-written would produce wrong data for it. A raid5 whose partial parity log makes that parity good starts.
+/// - An array starts read-only if a bitmap, a partial parity log or a bad-block list would have to be updated, and cannot be. A
 ///   reshape, a journal, a clustered bitmap or unknown feature bits are an error. [`StartPlan::take_bitmaps`] lets an
 ///   array with a bitmap take writes.
 /// - A member to which another one is being copied goes on being one. Without that other member, it is recovered; if it
@@ -338,7 +345,11 @@ impl fmt::Display for ReadOnlyReason {
                     "{error}, and writes would have to keep it up to date; `mdadm --assemble --update=no-bitmap` removes it"
                 );
             }
-            ReadOnlyReason::Ppl => "the array has a partial parity log, which writes would have to keep up to date",
+            ReadOnlyReason::Ppl => {
+                "the array has a partial parity log that cannot be kept up to date: uraid keeps one on a raid5 without a \
+                 bitmap, with room for a chunk, or 64 KiB of a larger one, on every member; \
+                 `mdadm --assemble --update=no-ppl` removes it"
+            }
             ReadOnlyReason::BadBlocks => {
                 "a member has a list of bad blocks in a form that uraid reads and does not write"
             }

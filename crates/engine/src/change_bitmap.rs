@@ -51,6 +51,9 @@ pub enum ChangeBitmapError {
         /// The level.
         level: Level,
     },
+    /// It has a partial parity log.
+    #[error("the array has a partial parity log: md allows no bitmap beside it")]
+    HasLog,
     /// It has one.
     #[error("the array has a bitmap already")]
     HasBitmap,
@@ -304,6 +307,9 @@ impl<W: World> BitmapChanger<W> {
         self.check_open()?;
         if self.current.get().is_some() {
             return Err(ChangeBitmapError::HasBitmap);
+        }
+        if self.steward.shared.has_log {
+            return Err(ChangeBitmapError::HasLog);
         }
         self.check_passes()?;
         if self.steward.master().resync_from().is_some() {

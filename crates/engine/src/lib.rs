@@ -42,6 +42,7 @@ mod pass_control;
 mod passes;
 mod permit;
 mod places;
+mod ppl;
 mod progress;
 mod range_lock;
 mod range_set;
@@ -73,8 +74,8 @@ extern crate self as uraid_engine;
 
 pub use array::Array;
 pub use assemble::{
-    AssembleError, AssembleOptions, BitmapPlan, Candidate, HalfReshaped, MemberPlan, Place, ReadOnlyReason, Refusal,
-    Refused, StartPlan, assemble, assemble_half_reshaped,
+    AssembleError, AssembleOptions, BitmapPlan, Candidate, HalfReshaped, MemberPlan, Place, PplPlan, PplReplay,
+    ReadOnlyReason, Refusal, Refused, StartPlan, assemble, assemble_half_reshaped,
 };
 pub use bad_blocks::BadBlockList;
 pub use bitmap::BitmapStatus;

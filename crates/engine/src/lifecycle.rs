@@ -5,7 +5,7 @@
 //! when all is on the members.
 
 use crate::World;
-use crate::assemble::BitmapPlan;
+use crate::assemble::{BitmapPlan, PplPlan};
 use crate::bad_blocks::BadBlockList;
 use crate::bitmap::{Bitmap, BitmapStatus, Phase};
 use crate::by_command::Commands;
@@ -20,6 +20,7 @@ use crate::mark::{self, Mark};
 use crate::master::{Change, Master, MemberState};
 use crate::membership::Membership;
 use crate::passes::Passes;
+use crate::ppl::Ppl;
 use crate::progress::Progress;
 use crate::record::Recorder;
 use crate::row_io::RowIo;
@@ -123,17 +124,18 @@ pub(crate) struct Lifecycle<W: World> {
     pub(crate) commands: Rc<Commands<W>>,
     pub(crate) passes: Rc<Passes<W>>,
     bitmap: Rc<CurrentBitmap<W>>,
+    ppl: Option<Rc<Ppl<W>>>,
     pub(crate) bitmap_changer: BitmapChanger<W>,
     pub(crate) membership: Membership<W>,
     read_watch: Rc<ReadWatch<W>>,
 }
 
 impl<W: World> Lifecycle<W> {
-    /// `bitmap`: of an array that has one. `rows`: of parity levels.
+    /// `bitmap`, `ppl`: of an array that has one. `rows`: of parity levels.
     pub(crate) fn new(
         shared: Rc<Shared<W>>,
         master: Master,
-        bitmap: Option<&BitmapPlan>,
+        (bitmap, ppl): (Option<&BitmapPlan>, Option<&PplPlan>),
         rows: Option<Rc<RowIo<W>>>,
         read_watch: Rc<ReadWatch<W>>,
     ) -> Lifecycle<W> {
@@ -146,7 +148,8 @@ impl<W: World> Lifecycle<W> {
         let recorder = Recorder::new(&steward, &judge, &bitmap);
         let dirty_mark = DirtyMark::new(&steward, &recorder, &flusher);
         let health = Health::new(&steward, &judge, &recorder);
-        let passes = Passes::new(&steward, &recorder, &flusher, &bitmap);
+        let ppl = ppl.map(|plan| Ppl::new(&steward, &judge, &recorder, &flusher, plan));
+        let passes = Passes::new(&steward, &recorder, &flusher, &bitmap, ppl.clone());
         let commands = Commands::new(&steward, &judge, &recorder, &dirty_mark, &flusher, &passes, torn_resync);
         let membership = Membership::new(&steward, &recorder, &passes, &bitmap);
         let bitmap_changer = BitmapChanger::new(&steward, &judge, &recorder, &flusher, &passes, &bitmap);
@@ -160,6 +163,7 @@ impl<W: World> Lifecycle<W> {
             commands,
             passes,
             bitmap,
+            ppl,
             bitmap_changer,
             membership,
             read_watch,
@@ -172,6 +176,11 @@ impl<W: World> Lifecycle<W> {
             Some(bitmap) => bitmap.need(chunks).await,
             None => Ok(()),
         }
+    }
+
+    /// The partial parity log. Only shards of an array that has one send mail about it.
+    pub(crate) fn ppl(&self) -> &Rc<Ppl<W>> {
+        self.ppl.as_ref().expect("the array has a partial parity log")
     }
 
     /// Brings the superblocks up to date, and opens the gate. A resync runs beside the requests.
@@ -205,6 +214,9 @@ impl<W: World> Lifecycle<W> {
             steward.apply(Change::LeaveOutsiders);
             let version = steward.master().version();
             self.recorder.record_up_to(version).await.map_err(StartError::Record)?;
+        }
+        if let Some(ppl) = &self.ppl {
+            ppl.begin().await.map_err(StartError::Frozen)?;
         }
         let frozen = steward.master().frozen_error();
         if let Some(error) = frozen {

@@ -5,6 +5,7 @@
 use crate::correct::Stretch;
 use crate::failure::{ErrorReport, Failure, ReadError};
 use crate::findings::Mismatch;
+use crate::ppl::{LogOutcome, LogRequest};
 use crate::progress::Steering;
 use crate::progress::{PassOrder, PassReport};
 use crate::range_lock::LockId;
@@ -14,7 +15,7 @@ use crate::view::{Epoch, View};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use uraid_block::{Fua, IoError, ReadPieces, Sectors, ShardIndex, SlotSet, WritePieces};
+use uraid_block::{Fua, IoError, ReadPieces, Sectors, ShardIndex, Slot, SlotSet, WritePieces};
 use uraid_format::bitmap::BitmapImage;
 use uraid_layout::Row;
 
@@ -50,6 +51,8 @@ pub(crate) enum Message {
     Correct(Stretch),
     /// To itself: corrections may be made again.
     Resume,
+    /// Shard to steward: a row that was logged in this slot's log has been written. Not a call: no request waits for it.
+    Written(Slot),
     /// Shard to the owner of a lock: unlock it. Not a call: the lock has served its request, and mail is not lost.
     Unlock(LockId),
 }
@@ -78,6 +81,8 @@ pub(crate) enum Call {
     Steer(Steering),
     /// Steward to shard: end the requests in flight to this member, which was replaced.
     CutOff(usize),
+    /// Steward to shard: every row is consistent. No request has come yet.
+    MadeGood,
     /// Shard to steward: make the dirty mark durable.
     NeedDirty,
     /// Shard to steward: make the bits of these chunks durable.
@@ -93,6 +98,8 @@ pub(crate) enum Call {
     /// Shard to steward: a request met these read errors. Answer when they are counted, and members over the limit
     /// failed.
     ReadErrors { errors: Vec<ReadError>, was_read_elsewhere: bool },
+    /// Shard to steward: log this before its row is written.
+    LogParity(LogRequest),
     /// Shard to steward: make all writes answered so far stable.
     Flush,
     /// Shard to the owner of these sectors: answer when no earlier lock overlaps.
@@ -116,6 +123,7 @@ pub(crate) enum Answer {
     /// Whether the sectors are listed.
     Listed(Result<bool, IoError>),
     Locked(LockId),
+    Logged(Result<LogOutcome, IoError>),
     /// The answer to a row write and to a flush.
     Settled(Result<Recorded, IoError>),
     Read(Result<ReadPieces, IoError>),
@@ -170,6 +178,11 @@ impl Answer {
     pub(crate) fn locked(self) -> LockId {
         let Answer::Locked(id) = self else { panic!("answered with {self:?}") };
         id
+    }
+
+    pub(crate) fn logged(self) -> Result<LogOutcome, IoError> {
+        let Answer::Logged(outcome) = self else { panic!("answered with {self:?}") };
+        outcome
     }
 
     pub(crate) fn settled(self) -> Result<Recorded, IoError> {

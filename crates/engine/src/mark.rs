@@ -227,6 +227,20 @@ marks! {
     BadBlockForgotten,
     /// A torn part was made whole but for what is listed and cannot be written.
     TornStaysListed,
+    /// An array that was not stopped needs no resync: its partial parity log is complete.
+    LogComplete,
+    /// Parity was made good from a log.
+    LogReplayed,
+    /// A stretch that a log names was left, for lack of a member.
+    LogSkipped,
+    /// The same, because some of it could not be read.
+    LogUnreadable,
+    /// A member could not take its log.
+    LogWriteFailed,
+    /// The member of the parity failed before the row was logged.
+    LogNoMember,
+    /// Chunks of one row that do not follow one another were written one after the other.
+    LogRunsApart,
 }
 
 #[cfg(feature = "marks")]

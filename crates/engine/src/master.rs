@@ -268,8 +268,8 @@ impl Master {
             events_recorded: 0,
             unnamed: Vec::new(),
             has_outsiders: has_outsiders(plan),
-            template: plan.template.clone(),
-            superblocks: plan.members.iter().map(|member| member.superblock.clone()).collect(),
+            template: images::written(plan, &plan.template),
+            superblocks: plan.members.iter().map(|member| images::written(plan, &member.superblock)).collect(),
             logs: bad_blocks::logs(plan),
         };
         master.check();

@@ -32,6 +32,7 @@ use crate::flush::Flusher;
 use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
 use crate::master::Change;
+use crate::ppl::Ppl;
 use crate::progress::Steering;
 use crate::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Progress};
 use crate::record::Recorder;
@@ -80,6 +81,7 @@ pub(crate) struct Passes<W: World> {
     recorder: Rc<Recorder<W>>,
     flusher: Rc<Flusher<W>>,
     bitmap: Rc<CurrentBitmap<W>>,
+    ppl: Option<Rc<Ppl<W>>>,
     /// There is a task that runs passes.
     is_driven: Cell<bool>,
     /// A pass runs, or a spare takes its slot.
@@ -108,6 +110,7 @@ impl<W: World> Passes<W> {
         recorder: &Rc<Recorder<W>>,
         flusher: &Rc<Flusher<W>>,
         bitmap: &Rc<CurrentBitmap<W>>,
+        ppl: Option<Rc<Ppl<W>>>,
     ) -> Rc<Passes<W>> {
         let total = progress::total(&steward.shared.layout);
         Rc::new(Passes {
@@ -115,6 +118,7 @@ impl<W: World> Passes<W> {
             recorder: recorder.clone(),
             flusher: flusher.clone(),
             bitmap: bitmap.clone(),
+            ppl,
             is_driven: Cell::new(false),
             is_running: Cell::new(false),
             is_flushing: Cell::new(false),
@@ -459,6 +463,10 @@ impl<W: World> Passes<W> {
         let is_recorded_now = !steward.master().takes_writes();
         if self.progress.get().unreadable.is_zero() {
             steward.publish(Change::EndResync).await;
+            if let Some(ppl) = &self.ppl {
+                // If this fails, the array has frozen.
+                let _ = ppl.complete().await;
+            }
         } else {
             // A sector that no member could give now may become readable later and then disagree: do not mark the array
             // clean.

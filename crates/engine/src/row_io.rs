@@ -5,6 +5,7 @@
 //! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
+mod log;
 mod one_lost;
 mod recover;
 mod room;
@@ -66,11 +67,13 @@ pub(crate) struct RowIo<W: World> {
     all: SlotSet,
     /// Whether small writes of a healthy array may take the fast path (`update`).
     updates_two: bool,
+    /// The longest stretch that is logged with its parity, if the array has a partial parity log.
+    log_room: Option<Sectors>,
 }
 
 impl<W: World> RowIo<W> {
     /// A quarter of the row arena is for reads, if there are enough blocks for two intervals.
-    pub(crate) fn new(shared: Rc<Shared<W>>, layout: ParityLayout) -> RowIo<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, layout: ParityLayout, log_room: Option<Sectors>) -> RowIo<W> {
         let blocks = shared.world.arena(Pool::Row).large_blocks();
         let interval = interval_blocks(&layout);
         assert!(blocks >= interval, "the row arena holds one row");
@@ -82,8 +85,8 @@ impl<W: World> RowIo<W> {
             let one = Semaphore::new(blocks);
             (one.clone(), one)
         };
-        let (all, updates_two) = (SlotSet::first(layout.slots()), update::is_of_two(&layout));
-        RowIo { shared, layout, blocks, blocks_to_read, all, updates_two }
+        let (all, updates_two) = (SlotSet::first(layout.slots()), log_room.is_none() && update::is_of_two(&layout));
+        RowIo { shared, layout, blocks, blocks_to_read, all, updates_two, log_room }
     }
 
     pub(crate) fn layout(&self) -> &ParityLayout {
@@ -98,7 +101,8 @@ impl<W: World> RowIo<W> {
     /// The longest interval that is read: one contiguous piece of scratch per member.
     pub(crate) fn partial_max(&self) -> Sectors {
         assert!(!self.layout.chunk().is_zero(), "a row has chunks");
-        Sectors(self.layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
+        let longest = self.layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64);
+        Sectors(self.log_room.map_or(longest, |room| room.0.min(longest)))
     }
 
     /// The longest interval of full stripes: its parity fits into the scratch that a partial interval of this width
@@ -126,8 +130,28 @@ impl<W: World> RowIo<W> {
                 self.shared.with_view(|view| if let Gate::Frozen(kind) = view.gate { kind } else { ErrorKind::Frozen });
             return Err(failed(frozen_error(kind)));
         }
+        if let Some(runs) = self.runs_to_log(&interval) {
+            return Box::pin(self.write_one_after_another(map, runs, fua)).await;
+        }
         let room = self.room_for_interval().await;
         self.write_planned(map, interval, fua, room, Vec::new()).await
+    }
+
+    /// Writes intervals of one row that share sectors of the parity. If one fails, the others are written anyway.
+    async fn write_one_after_another(
+        &self,
+        map: &RowMap,
+        intervals: Vec<Interval>,
+        fua: Fua,
+    ) -> Result<Recorded, Vec<FailedPart>> {
+        let (mut recorded, mut failed) = (None, Vec::new());
+        for interval in intervals {
+            match self.write_interval(map, interval, fua).await {
+                Ok(of_interval) => recorded = Some(of_interval),
+                Err(of_interval) => failed.extend(of_interval),
+            }
+        }
+        if failed.is_empty() { Ok(recorded.expect("there is one")) } else { Err(failed) }
     }
 
     /// Whether the old parity of a stretch matches its old data. This shard owns the row.
@@ -255,6 +279,7 @@ impl<W: World> RowIo<W> {
         for pieces in [&parity.p, &parity.q].into_iter().flatten() {
             assert_eq!(pieces.length(), interval.length, "parity is as long as the data");
         }
+        let logged = self.log(map, &interval, &parity, view).await?;
         let of_data = interval.new.into_iter().map(|new| (map.data[new.data], new.from));
         let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
@@ -279,10 +304,13 @@ impl<W: World> RowIo<W> {
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         // Give back the memory and the permit: other rows need not wait for the record of this one.
         drop(room);
-        match recorded {
+        let outcome = match recorded {
             Some(recorded) if failures.is_empty() => Ok(recorded),
             recorded => Box::pin(self.settle_row(map.row, torn, recorded, &failures)).await,
-        }
+        };
+        // Until the superblocks say that a member missed this write, a crash could leave it in the array with old data.
+        drop(logged);
+        outcome
     }
 
     /// Records the failures of writes to a part of a row. If that fails, the part is torn.

@@ -120,6 +120,12 @@ pub enum Sabotage {
     BadBlockUnrecorded,
     /// Trusts a listed sector again before what was written to it is durable.
     BadBlockClearedEarly,
+    /// Writes a row that the partial parity log does not name.
+    LogUnwritten,
+    /// Writes over a log although what it names may be in caches only.
+    LogUnflushed,
+    /// Calls a log complete while a resync is due.
+    LogCompleteEarly,
     /// Makes parity fit a data block that is known to be wrong.
     RepairByData,
     /// Lets writes into a window that a check compares.
@@ -128,7 +134,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 54] = [
+    pub const ALL: [Sabotage; 57] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -181,6 +187,9 @@ impl Sabotage {
         Sabotage::DropListed,
         Sabotage::BadBlockUnrecorded,
         Sabotage::BadBlockClearedEarly,
+        Sabotage::LogUnwritten,
+        Sabotage::LogUnflushed,
+        Sabotage::LogCompleteEarly,
         Sabotage::RepairByData,
         Sabotage::CheckUnlocked,
     ];

@@ -75,6 +75,8 @@ pub(crate) struct Shared<W: World> {
     /// member for rows. Raised by the resync (`pass`).
     pub(crate) in_sync_below: Cell<Sectors>,
     pub(crate) unsynced: Unsynced,
+    /// The array has a partial parity log: rows are logged before they are written.
+    pub(crate) has_log: bool,
     counters: Cell<Counters>,
     longest_wait: Cell<Duration>,
 }
@@ -92,12 +94,13 @@ pub(crate) struct Parts<W: World> {
     pub(crate) intent: Intent,
     pub(crate) in_sync_below: Sectors,
     pub(crate) unsynced: Unsynced,
+    pub(crate) has_log: bool,
 }
 
 impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
-        let Parts { world, layout, geometry, members, config, view, balance, locks, intent, in_sync_below, unsynced } =
-            parts;
+        let Parts { world, layout, geometry, members, config, view, balance, locks, .. } = parts;
+        let Parts { intent, in_sync_below, unsynced, has_log, .. } = parts;
         assert!(layout.can_serve(&view.readable()), "an array starts with every sector");
         balance.set_write_mostly(view.slots.write_mostly());
         for of_slot in view.slots.members() {
@@ -113,6 +116,7 @@ impl<W: World> Shared<W> {
             torn: Torn::default(),
             in_sync_below: Cell::new(in_sync_below),
             unsynced,
+            has_log,
             counters: Cell::default(),
             longest_wait: Cell::default(),
             world,

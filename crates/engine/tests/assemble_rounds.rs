@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{Role, SetName, Superblock};
 use uraid_layout::{Layout, Level, default_layout};
 
@@ -62,7 +62,7 @@ impl Model {
             now_seconds: 1_700_000_000,
             assume_clean: true,
             force: false,
-            bitmap: NewBitmap::None,
+            policy: NewPolicy::Resync,
         };
         let device = |n: usize| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
         let made = create(&options, &(0..MEMBERS).map(device).collect::<Vec<_>>()).unwrap();

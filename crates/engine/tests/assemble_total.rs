@@ -4,7 +4,7 @@
 
 use uraid_block::{Sectors, Slot};
 use uraid_engine::{AssembleOptions, Candidate, MemberPlan, Place, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{Features, Role, SetName, Superblock, location_v12};
 use uraid_layout::{Level, default_layout};
 
@@ -45,7 +45,7 @@ fn array(level: Level) -> Vec<Candidate> {
         now_seconds: 1_700_000_000,
         assume_clean: true,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let count = options.raid_disks + options.spare_devices;
     let members: Vec<_> = (0..count).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8; 16] }).collect();

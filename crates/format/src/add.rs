@@ -39,13 +39,15 @@ pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock
     let data_offset = Sectors(template.data_offset.0);
     let list = if template.bad_blocks.size == 0 { BadBlocks::default() } else { template.bad_blocks };
     let has_bitmap = template.features.contains(Features::BITMAP_OFFSET);
-    let bitmap = if has_bitmap { u64::from(template.bitmap_offset.min(0).unsigned_abs()) } else { 0 };
+    let ppl = template.ppl_word();
+    let first = ppl.map_or(if has_bitmap { template.bitmap_offset } else { 0 }, |(offset, _)| offset.into());
+    let before = u64::from(first.min(0).unsigned_abs());
     let fits = |size: Sectors| {
         let Some(at) = version.location(size) else { return false };
         let data_end = data_offset + template.size;
-        // Of 1.0 superblocks, which follow the data, the list and the bitmap are in between.
+        // Of 1.0 superblocks, which follow the data, the list, the bitmap and the log are in between.
         let is_behind = at.0 >= data_offset.0;
-        if is_behind { data_end.0 + bitmap.max(u64::from(list.size)) <= at.0 } else { data_end <= size }
+        if is_behind { data_end.0 + before.max(u64::from(list.size)) <= at.0 } else { data_end <= size }
     };
     if !fits(joining.size) {
         let data_end = data_offset + template.size;
@@ -53,7 +55,9 @@ pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock
         return Err(TooSmall { found: joining.size, minimum });
     }
     let geometry = Geometry { data_offset, size: template.size, bad_blocks_offset: None, max_dev: 0 };
-    let data_size = create::data_size(version, joining.size, &geometry, None);
+    let ppl = ppl.map_or(Sectors::ZERO, |(_, size)| Sectors(size.into()));
+    let beside = create::beside(template.size, None, ppl);
+    let data_size = create::data_size(version, joining.size, &geometry, beside);
     let own = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::BAD_BLOCKS);
     Ok(Superblock {
         features: template.features.without(own.with(Features::REPLACEMENT)),
@@ -97,7 +101,7 @@ pub fn writes_before(superblock: &Superblock) -> Option<(Sector, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::create::{CreateOptions, NewBitmap, NewMember, create};
+    use crate::create::{CreateOptions, NewMember, NewPolicy, create};
     use crate::{SetName, Version};
     use uraid_layout::Level;
 
@@ -116,7 +120,7 @@ mod tests {
             now_seconds: 1,
             assume_clean: true,
             force: false,
-            bitmap: NewBitmap::None,
+            policy: NewPolicy::Resync,
         };
         let device = |n: u8| NewMember::Device { size: Sectors(40_000), uuid: [n; 16] };
         let creation = create(&options, &[1, 2, 3].map(device)).expect("an array");

@@ -4,18 +4,21 @@
 //! Spec: docs/md/formats.md#what-mdadm-creates.
 
 mod bitmap;
+mod error;
 mod geometry;
 
 use crate::bitmap::BitmapImage;
+use crate::ppl::{PPL_HEADER_BYTES, PplHeader};
 use crate::superblock::{HEADER_BYTES, data_offset_min};
 use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version, bad_blocks};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
-use uraid_layout::{Layout, LayoutError, Level, Spec};
+use uraid_layout::{Layout, Level, Spec};
 
-pub use bitmap::{BitmapToAdd, NewBitmap, NoBitmapPlace, bitmap_to_add};
+pub use bitmap::{BitmapToAdd, NewPolicy, NoBitmapPlace, bitmap_to_add};
+pub use error::CreateError;
 pub use geometry::{
-    BitmapPlacement, Geometry, bad_blocks_offset, bitmap_chunk_min, bitmap_of_chunk, bitmap_placement, bitmap_space,
-    data_offset, data_size,
+    BitmapPlacement, Geometry, PPL as PPL_SECTORS, bad_blocks_offset, beside, bitmap_chunk_min, bitmap_of_chunk,
+    bitmap_placement, bitmap_space, data_offset, data_size,
 };
 
 /// The array to make.
@@ -47,8 +50,8 @@ pub struct CreateOptions {
     pub assume_clean: bool,
     /// Allow unusual arrays: one member alone, a raid6 that starts dirty and degraded.
     pub force: bool,
-    /// Whether it gets a write-intent bitmap.
-    pub bitmap: NewBitmap,
+    /// How it is made consistent after a crash.
+    pub policy: NewPolicy,
 }
 
 /// One entry of the list of members.
@@ -81,209 +84,20 @@ pub struct Creation {
 }
 
 /// The writes for a new member: place and bytes. Each must be durable before the next is written: first the empty
-/// bad-block list and the bitmap, then the superblock that points to them.
+/// bad-block list, partial parity log and bitmap, then the superblock that points to them.
 pub fn writes(superblock: &Superblock, bitmap: Option<&BitmapImage>) -> Vec<(Sector, Vec<u8>)> {
     let list = superblock.bad_blocks_extent().map(|list| (list.start, bad_blocks::empty(list.length)));
+    let log = superblock.ppl_extent().map(|log| {
+        let mut bytes = vec![0; log.length.len_bytes()];
+        bytes[..PPL_HEADER_BYTES].copy_from_slice(&PplHeader::empty(&superblock.set_uuid).encode()[..]);
+        (log.start, bytes)
+    });
     let bits = superblock.bitmap_start().zip(bitmap).map(|(start, bitmap)| {
         let pages = (0..bitmap.pages()).flat_map(|page| bitmap.page_bytes(page).iter().copied());
         (start, pages.collect())
     });
     let own = (superblock.super_offset, superblock.encode().to_vec());
-    list.into_iter().chain(bits).chain([own]).collect()
-}
-
-/// Why such an array cannot be made. Member numbers are indexes into the list, from 0. The text of an error about one
-/// member continues a line that begins with that member's name: see [`CreateError::member`].
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CreateError {
-    /// Version 0.90.
-    #[error("0.90 superblocks are read, not written: give 1.0, 1.1 or 1.2")]
-    OldVersion,
-    /// A data offset for a version that has its data at the start.
-    #[error("data offset is {}, but with version 1.0 data starts at the start of the member", found.size())]
-    DataOffsetNotZero {
-        /// The requested offset.
-        found: Sectors,
-    },
-    /// The list does not have the promised length.
-    #[error("{found} members are listed, expected {expected}: one for each slot and each spare, or the word missing")]
-    MemberCount {
-        /// Entries listed.
-        found: usize,
-        /// Slots and spares.
-        expected: usize,
-    },
-    /// More slots than uraid handles.
-    #[error("{found} slots are asked for, at most {maximum} are possible")]
-    TooManySlots {
-        /// The requested number of slots.
-        found: u16,
-        /// What is possible.
-        maximum: u16,
-    },
-    /// More devices than a superblock can name.
-    #[error("{found} slots and spares are asked for, a superblock can name {maximum}")]
-    TooManyDevices {
-        /// Slots and spares.
-        found: usize,
-        /// What a role table holds.
-        maximum: usize,
-    },
-    /// An array with one slot.
-    #[error("one slot is an unusual number for {level}: give --force if it is meant")]
-    SingleSlot {
-        /// The level.
-        level: &'static str,
-    },
-    /// Fewer slots than the level needs.
-    #[error("{level} is asked for with {found} slots, it needs at least {minimum}")]
-    TooFewSlots {
-        /// The level.
-        level: &'static str,
-        /// The requested number of slots.
-        found: u16,
-        /// The least.
-        minimum: u16,
-    },
-    /// A spare for a level that cannot use one.
-    #[error("{level} cannot use spares, {found} are asked for")]
-    NoSpares {
-        /// The level.
-        level: &'static str,
-        /// The requested number of spares.
-        found: u16,
-    },
-    /// `missing` in the place of a spare.
-    #[error("stands in the place of a spare, and no spare can be missing: leave it out")]
-    MissingSpare {
-        /// Its place in the list.
-        member: usize,
-    },
-    /// No slot has a device.
-    #[error("no slot has a device, all are missing: give at least as many as {level} needs")]
-    NoDevice {
-        /// The level.
-        level: &'static str,
-    },
-    /// More is missing than the level survives.
-    #[error(
-        "{found} of {slots} slots have a device, too few for {level}: it cannot serve all its data without the rest"
-    )]
-    TooManyMissing {
-        /// The level.
-        level: &'static str,
-        /// Slots with a device.
-        found: usize,
-        /// All slots.
-        slots: u16,
-    },
-    /// A raid6 with one slot missing would start without a parity that can be trusted.
-    #[error(
-        "a raid6 with 1 slot missing would start dirty and degraded: give all devices, leave 2 missing, or say --assume-clean or --force"
-    )]
-    DirtyDegraded,
-    /// A chunk that the level cannot have.
-    #[error("chunk is {}, expected a multiple of {} from 4 KiB to 1 TiB for {level}", found.size(), multiple.size())]
-    Chunk {
-        /// The level.
-        level: &'static str,
-        /// The requested chunk.
-        found: Sectors,
-        /// What it must be a multiple of.
-        multiple: Sectors,
-    },
-    /// Data would overlap the superblock, or start too far out.
-    #[error("data offset is {}, expected at least {}, behind the superblock", found.size(), minimum.size())]
-    DataOffset {
-        /// The requested offset.
-        found: Sectors,
-        /// The first possible one.
-        minimum: Sectors,
-    },
-    /// A device is too small to hold anything.
-    #[error("has {}, at least {} are needed", found.size(), minimum.size())]
-    DeviceTooSmall {
-        /// Its place in the list.
-        member: usize,
-        /// Its size.
-        found: Sectors,
-        /// The least size.
-        minimum: Sectors,
-    },
-    /// A device is smaller than `--size`.
-    #[error("has {} for data, --size asks for {}", found.size(), expected.size())]
-    SizeTooLarge {
-        /// Its place in the list.
-        member: usize,
-        /// What it has.
-        found: Sectors,
-        /// The requested value.
-        expected: Sectors,
-    },
-    /// `--size` rounds down to nothing.
-    #[error("size is {}, expected at least {}", found.size(), minimum.size())]
-    SizeTooSmall {
-        /// The requested value.
-        found: Sectors,
-        /// The least.
-        minimum: Sectors,
-    },
-    /// A bitmap for a level that has no redundancy.
-    #[error("{level} has no redundancy that a bitmap could help to make consistent: leave --bitmap out")]
-    NoBitmap {
-        /// The level.
-        level: &'static str,
-    },
-    /// Members that are too small.
-    #[error("members of which {} are used have no room for a bitmap: leave --bitmap out", found.size())]
-    NoBitmapRoom {
-        /// What is used of each.
-        found: Sectors,
-    },
-    /// An impossible chunk of a bitmap.
-    #[error(
-        "bitmap chunk is {}, expected a power of two from {} to 1 GiB: there must be room for all bits",
-        found.size(),
-        minimum.size()
-    )]
-    BitmapChunk {
-        /// The requested value.
-        found: Sectors,
-        /// The least.
-        minimum: Sectors,
-    },
-    /// The layout is impossible for the level.
-    #[error("this array cannot be laid out")]
-    Layout(#[source] LayoutError),
-}
-
-impl CreateError {
-    /// The place in the list of the member that it is about, if it is about one.
-    pub fn member(&self) -> Option<usize> {
-        match self {
-            CreateError::MissingSpare { member }
-            | CreateError::DeviceTooSmall { member, .. }
-            | CreateError::SizeTooLarge { member, .. } => Some(*member),
-            CreateError::Layout(error) => error.slot().map(|slot| slot.0.into()),
-            CreateError::OldVersion
-            | CreateError::DataOffsetNotZero { .. }
-            | CreateError::MemberCount { .. }
-            | CreateError::TooManySlots { .. }
-            | CreateError::TooManyDevices { .. }
-            | CreateError::SingleSlot { .. }
-            | CreateError::TooFewSlots { .. }
-            | CreateError::NoSpares { .. }
-            | CreateError::NoDevice { .. }
-            | CreateError::TooManyMissing { .. }
-            | CreateError::DirtyDegraded
-            | CreateError::Chunk { .. }
-            | CreateError::DataOffset { .. }
-            | CreateError::NoBitmap { .. }
-            | CreateError::NoBitmapRoom { .. }
-            | CreateError::BitmapChunk { .. }
-            | CreateError::SizeTooSmall { .. } => None,
-        }
-    }
+    list.into_iter().chain(log).chain(bits).chain([own]).collect()
 }
 
 /// The whole decision: what to write where for this array on these members.
@@ -297,6 +111,7 @@ impl CreateError {
 pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation, CreateError> {
     check_counts(options, members)?;
     check_chunk(options)?;
+    check_policy(options)?;
     let Chosen { geometry, bitmap: placement, sizes } = choose_geometry(options, members)?;
     let sizes_of_data: Vec<_> =
         sizes.iter().map(|size| size.map(|size| data_sectors(options, &geometry, placement.as_ref(), size))).collect();
@@ -322,8 +137,12 @@ pub fn create(options: &CreateOptions, members: &[NewMember]) -> Result<Creation
     let is_clean = is_first_state_clean(options, slots - present.count())?;
     let features =
         if records_layout(options, &spec.member_sizes) { Features::RAID0_LAYOUT } else { Features::default() };
-    let features = if placement.is_some() { features.with(Features::BITMAP_OFFSET) } else { features };
-    let bitmap_offset = placement.map_or(0, |placement| placement.offset);
+    let (policy, bitmap_offset) = match &placement {
+        Some(placement) => (Features::BITMAP_OFFSET, placement.offset),
+        None if options.policy == NewPolicy::Ppl => (Features::PPL, geometry::ppl_word(options.version)),
+        None => (Features::default(), 0),
+    };
+    let features = features.with(policy);
     let first = Superblock { features, bitmap_offset, ..first_superblock(options, members, &geometry, is_clean) };
     let bitmap = placement.map(|placement| bitmap::first_bitmap(options, &placement, bitmap::covered(&layout)));
     let superblocks = (0u32..).zip(members).zip(&sizes_of_data).map(|((number, member), size)| match (member, size) {
@@ -386,6 +205,18 @@ fn check_counts(options: &CreateOptions, members: &[NewMember]) -> Result<(), Cr
     Ok(())
 }
 
+fn check_policy(options: &CreateOptions) -> Result<(), CreateError> {
+    const PPL_SLOTS_MAX: u16 = 64;
+    let level = options.level.name();
+    match options.policy {
+        NewPolicy::Ppl if options.level != Level::Raid5 => Err(CreateError::NoPpl { level }),
+        NewPolicy::Ppl if options.raid_disks > PPL_SLOTS_MAX => {
+            Err(CreateError::PplSlots { found: options.raid_disks, maximum: PPL_SLOTS_MAX })
+        }
+        NewPolicy::Ppl | NewPolicy::Resync | NewPolicy::IfLarge | NewPolicy::Bitmap { .. } => Ok(()),
+    }
+}
+
 /// md's conditions on a chunk beyond the layout's: whole KiB, and a multiple of 4 KiB for the levels that work in
 /// pages.
 fn check_chunk(options: &CreateOptions) -> Result<(), CreateError> {
@@ -424,6 +255,7 @@ fn choose_geometry(options: &CreateOptions, members: &[NewMember]) -> Result<Cho
     };
     let first_size = members.iter().find_map(device_size).expect("check_counts found a device");
     let chunk = if options.level == Level::Raid1 { Sectors::ZERO } else { options.chunk };
+    let ppl = if options.policy == NewPolicy::Ppl { geometry::PPL } else { Sectors::ZERO };
     let is_at_end = options.version == Version::V1_0;
     if let Some(found) = options.data_offset.filter(|offset| is_at_end && !offset.is_zero()) {
         return Err(CreateError::DataOffsetNotZero { found });
@@ -431,9 +263,9 @@ fn choose_geometry(options: &CreateOptions, members: &[NewMember]) -> Result<Cho
     let data_offset = match options.data_offset {
         _ if is_at_end => Sectors::ZERO,
         Some(asked) => asked,
-        None => geometry::data_offset(first_size, chunk),
+        None => geometry::data_offset(first_size, chunk, ppl),
     };
-    let offset_min = data_offset_min(options.version);
+    let offset_min = data_offset_min(options.version) + if is_at_end { Sectors::ZERO } else { ppl };
     if data_offset < offset_min || data_offset.0 >= 1 << 54 {
         return Err(CreateError::DataOffset { found: data_offset, minimum: offset_min });
     }
@@ -447,7 +279,7 @@ fn choose_geometry(options: &CreateOptions, members: &[NewMember]) -> Result<Cho
             sizes.push(None);
             continue;
         };
-        let reserve = if is_at_end { geometry::reserve_at_end(found) } else { data_offset };
+        let reserve = if is_at_end { geometry::reserve_at_end(found, ppl) } else { data_offset };
         let data_size = Sectors(found.0.saturating_sub(reserve.0));
         if data_size < data_min {
             return Err(CreateError::DeviceTooSmall { member, found, minimum: reserve + data_min });
@@ -464,7 +296,11 @@ fn choose_geometry(options: &CreateOptions, members: &[NewMember]) -> Result<Cho
     let geometry = Geometry {
         data_offset,
         size,
-        bad_blocks_offset: geometry::bad_blocks_offset(options.version, data_offset, size, bitmap.as_ref()),
+        bad_blocks_offset: geometry::bad_blocks_offset(
+            options.version,
+            data_offset,
+            geometry::beside(size, bitmap.as_ref(), ppl),
+        ),
         max_dev: max_dev(members.len()),
     };
     Ok(Chosen { geometry, bitmap, sizes })
@@ -495,7 +331,9 @@ fn data_sectors(
     bitmap: Option<&BitmapPlacement>,
     device_size: Sectors,
 ) -> Sectors {
-    geometry::data_size(options.version, device_size, geometry, bitmap).expect("choose_geometry checked the size")
+    let ppl = if options.policy == NewPolicy::Ppl { geometry::PPL } else { Sectors::ZERO };
+    let beside = geometry::beside(geometry.size, bitmap, ppl);
+    geometry::data_size(options.version, device_size, geometry, beside).expect("choose_geometry checked the size")
 }
 
 /// Entries of the role table: header and table fill whole sectors.

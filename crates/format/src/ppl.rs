@@ -1,20 +1,34 @@
 //! The partial parity log of a raid5: header and entries.
-//! Owns: the codec of one header, its sums. Not here: the partial parity behind it, when to log, how to recover
-//! (`engine`), the place on a member (`Superblock::ppl_extent`).
+//! Owns: the codec of one header, its sums, where uraid puts headers. Not here: a member's whole log (`log`), when to log,
+//! how to recover (`engine`), the place on a member (`Superblock::ppl_extent`).
 //! Invariant: what is parsed, encoded and parsed again is the same header.
 //! Spec: docs/format/ppl.md; docs/md/formats.md#partial-parity-log.
 
+mod log;
+
+pub use log::{LoggedStretch, PplLog, PplState};
+
 use crate::crc32::CASTAGNOLI;
 use std::mem::offset_of;
-use uraid_block::ArraySector;
+use uraid_block::{ArraySector, SECTOR_BYTES, Sectors};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a header.
 pub const PPL_HEADER_BYTES: usize = 4096;
 
+/// Sectors of a header.
+pub const PPL_HEADER_SECTORS: Sectors = Sectors((PPL_HEADER_BYTES / SECTOR_BYTES) as u64);
+
 /// Entries that fit in a header.
 pub const PPL_ENTRIES_MAX: usize = 148;
+
+/// The most partial parity after one header: md's limit.
+pub const PPL_PARITY_MAX: Sectors = Sectors((128 << 10) / SECTOR_BYTES as u64);
+
+/// The generation of a first header that says [`PplState::Complete`]. md's empty headers have 0, and its headers of this
+/// generation have entries.
+const COMPLETE: u64 = 1;
 
 /// A stretch of rows that were written together, all with the same parity member.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -121,6 +135,20 @@ impl PplHeader {
     /// A header without entries: nothing is to be recovered.
     pub fn empty(set_uuid: &[u8; 16]) -> PplHeader {
         PplHeader { signature: signature(set_uuid), generation: 0, entries: Vec::new() }
+    }
+
+    /// The first header of a log that is complete: see [`PplState::Complete`]. The log's own header follows it.
+    pub fn complete(set_uuid: &[u8; 16]) -> PplHeader {
+        PplHeader { generation: COMPLETE, ..PplHeader::empty(set_uuid) }
+    }
+
+    /// The generation of the first header that follows one of [`PplHeader::complete`].
+    pub fn first_generation() -> u64 {
+        COMPLETE + 1
+    }
+
+    fn is_complete(&self) -> bool {
+        self.entries.is_empty() && self.generation == COMPLETE
     }
 
     /// Reads and checks a header of this array. The caller, which has the layout, must check the entries against it.

@@ -4,7 +4,9 @@
 
 use uraid_block::{Extent, Sector, Sectors};
 use uraid_format::bad_blocks::{BadBlockLog, BadRange};
-use uraid_format::create::{CreateError, CreateOptions, Geometry, NewBitmap, NewMember, create, data_size, writes};
+use uraid_format::create::{
+    CreateError, CreateOptions, Geometry, NewMember, NewPolicy, beside, create, data_size, writes,
+};
 use uraid_format::{BadBlocks, Features, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version};
 use uraid_layout::{Level, default_layout};
 
@@ -27,7 +29,7 @@ fn options(version: Version) -> CreateOptions {
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     }
 }
 
@@ -268,7 +270,7 @@ fn the_data_size_of_1_0_is_at_least_the_used_size() {
         |size| Geometry { data_offset: Sectors::ZERO, size: Sectors(size), bad_blocks_offset: Some(-8), max_dev: 128 };
     let superblock = Version::V1_0.location(DEVICE).unwrap().0;
     // Before the superblock: 8 sectors for a bitmap, 8 for the list.
-    let behind = |size| data_size(Version::V1_0, DEVICE, &geometry(size), None);
+    let behind = |size| data_size(Version::V1_0, DEVICE, &geometry(size), beside(Sectors(size), None, Sectors::ZERO));
     assert_eq!(behind(1 << 19), Some(Sectors(superblock - 16)));
     assert_eq!(behind(superblock - 16), Some(Sectors(superblock - 16)));
     assert_eq!(behind(superblock - 8), Some(Sectors(superblock - 8)));

@@ -2,7 +2,7 @@
 //! Owns: the rules of `create` beyond its numbers. Not here: the numbers (tests/vectors.rs).
 
 use uraid_block::{Sector, Sectors, Slot};
-use uraid_format::create::{CreateError, CreateOptions, Creation, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::{BadBlocks, Features, Role, SetName, Superblock, Version, location_v12};
 use uraid_layout::{Layout, LayoutError, Level, Spec, default_layout};
 
@@ -23,7 +23,7 @@ fn options(level: Level, raid_disks: u16) -> CreateOptions {
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     }
 }
 

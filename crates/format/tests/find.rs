@@ -2,7 +2,7 @@
 //! Owns: `find`. Not here: the bytes of a superblock (tests/vectors.rs, tests/mutations.rs).
 
 use uraid_block::{Sector, Sectors};
-use uraid_format::create::{CreateError, CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateError, CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{FindError, Found, SetName, Standing, Superblock, Superblock090, SuperblockError, Version, find};
 use uraid_layout::Level;
 
@@ -24,7 +24,7 @@ fn options(version: Version, now_seconds: u64) -> CreateOptions {
         now_seconds,
         assume_clean: false,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     }
 }
 

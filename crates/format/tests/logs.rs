@@ -4,7 +4,7 @@
 use serde_json::Value;
 use uraid_block::{ArraySector, Extent, MemberSector, Sector, Sectors};
 use uraid_format::bitmap::{BitmapHeader, BitmapVersion};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::journal::{JournalBlock, JournalEntry, JournalError, Logged, block_checksum};
 use uraid_format::ppl::{PplEntry, PplError, PplHeader, parity_checksum, signature};
 use uraid_format::{Features, Reshape, ReshapeError, SetName, Superblock, Version, uuid};
@@ -70,7 +70,7 @@ fn made(version: Version) -> Superblock {
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let members = [NewMember::Device { size: SIZE, uuid: [1; 16] }; 3];
     create(&options, &members).unwrap().superblocks.remove(0).unwrap()

@@ -12,7 +12,7 @@ use std::process::Command;
 use uraid_block::{Sector, Sectors};
 use uraid_format::bad_blocks::{BadBlockLog, BadRange};
 use uraid_format::bitmap::{BitmapHeader, BitmapVersion};
-use uraid_format::create::{CreateOptions, Creation, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::{Features, SetName, Superblock, Version};
 use uraid_layout::{Level, default_layout};
 
@@ -66,7 +66,7 @@ fn made(version: Version, level: Level) -> Creation {
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let count = options.raid_disks + options.spare_devices;
     let members: Vec<_> = (0..count).map(|n| NewMember::Device { size: SIZE, uuid: [n as u8; 16] }).collect();

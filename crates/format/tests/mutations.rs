@@ -2,7 +2,7 @@
 //! Owns: mutated superblocks, with a small generator. Not here: a coverage-guided fuzzer.
 
 use uraid_block::{Sector, Sectors};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{
     Features, Reshape, Role, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, location_v12, signature,
 };
@@ -41,7 +41,7 @@ fn made(level: Level, slots: u16) -> Superblock {
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let members: Vec<_> = (0..slots).map(|n| NewMember::Device { size: SIZE, uuid: [n as u8; 16] }).collect();
     create(&options, &members).unwrap().superblocks.remove(0).unwrap()

@@ -5,7 +5,8 @@
 use serde_json::Value;
 use uraid_block::{Sector, Sectors, Slot};
 use uraid_format::create::{
-    BitmapPlacement, CreateOptions, NewBitmap, NewMember, bad_blocks_offset, bitmap_placement, create, data_size,
+    BitmapPlacement, CreateOptions, NewMember, NewPolicy, bad_blocks_offset, beside, bitmap_placement, create,
+    data_size,
 };
 use uraid_format::{Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, SuperblockError, Version, location_v12};
 use uraid_layout::{Level, default_layout};
@@ -32,7 +33,7 @@ fn options(version: Version, level: Level, chunk: Sectors, raid_disks: u16) -> C
         now_seconds: 1_700_000_000,
         assume_clean: false,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     }
 }
 
@@ -78,9 +79,10 @@ fn create_chooses_mdadms_numbers() {
             assert_eq!(made.geometry.bad_blocks_offset, expected, "{case}");
             None
         };
-        let room = data_size(version, size, &made.geometry, bitmap.as_ref()).unwrap();
+        let beside = beside(made.geometry.size, bitmap.as_ref(), Sectors::ZERO);
+        let room = data_size(version, size, &made.geometry, beside).unwrap();
         assert_eq!(room.0, number(&out["data_size"]), "{case}");
-        let offset = bad_blocks_offset(version, made.geometry.data_offset, made.geometry.size, bitmap.as_ref());
+        let offset = bad_blocks_offset(version, made.geometry.data_offset, beside);
         assert_eq!(offset.map(i64::from), out["bblog_offset"].as_i64(), "{case}");
     }
 }

@@ -46,6 +46,7 @@ fn is_wrong(error: &ChangeBitmapError) -> bool {
     match error {
         ChangeBitmapError::HasBitmap
         | ChangeBitmapError::NoBitmap
+        | ChangeBitmapError::HasLog
         | ChangeBitmapError::NoRedundancy { .. }
         | ChangeBitmapError::Place(_)
         | ChangeBitmapError::MemberRoom { .. } => true,

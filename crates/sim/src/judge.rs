@@ -8,8 +8,9 @@ use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::disk::CrashMode;
 use crate::logs;
 use crate::member::Disk;
-use crate::model::{Model, Place};
+use crate::model::{Model, Place, RowSector};
 use crate::oracle::Oracle;
+use crate::ppl::ppl_of;
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::watch::SUPER_AT;
@@ -39,6 +40,8 @@ pub struct Judge {
     pub recovering: RefCell<BTreeSet<u16>>,
     /// Row sectors whose parity may be wrong until a resync has completed.
     pub suspect: RefCell<BTreeSet<usize>>,
+    /// Sectors of the array that a crash found uncertain, since the last resync.
+    pub in_flight: RefCell<BTreeSet<u64>>,
     /// The members that were missing in each earlier round.
     pub missing_before: RefCell<Vec<BTreeSet<u16>>>,
     /// Whether the members may have diverged: one round ran without a member, a later one with it and without another.
@@ -155,6 +158,14 @@ impl Judge {
             for sector in disk.medium().uncertain_data().into_iter().chain(listed) {
                 unsettled.extend(self.model.sectors_at(Place { slot: slot as u16, sector: sector - start }));
             }
+            if self.setup.has_ppl {
+                // Its partial parity log may not name what was being written.
+                let is_logged_there = |row: &&RowSector| usize::from(row.p.slot) == slot;
+                let uncertain = self.oracle.borrow().uncertain();
+                let rows: BTreeSet<usize> = uncertain.iter().map(|x| self.model.row_of[*x as usize]).collect();
+                let rows = rows.into_iter().map(|row| &self.model.rows[row]).filter(is_logged_there);
+                unsettled.extend(rows.flat_map(|row| row.data.iter().map(|(x, _, _)| *x)));
+            }
         }
         unsettled
     }
@@ -183,7 +194,8 @@ impl Judge {
             };
             let bad_blocks = bad_block_log_of(image, &superblock).map_err(|found| format!("disk {slot}: {found}"))?;
             let device_size = Sectors(self.disks[slot].size_now());
-            candidates.push(Candidate { superblock, device_size, bad_blocks });
+            let ppl = ppl_of(image, &superblock);
+            candidates.push(Candidate { superblock, device_size, bad_blocks, ppl });
             owners.push(slot);
         }
         let slots = self.setup.shape.slots;

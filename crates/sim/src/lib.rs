@@ -22,6 +22,7 @@ pub mod model;
 pub mod museum;
 pub mod oracle;
 mod pass_watch;
+pub mod ppl;
 pub mod prove;
 pub mod rebuild;
 pub mod rig;

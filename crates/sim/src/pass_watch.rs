@@ -38,6 +38,7 @@ impl PassWatch {
                 self.judge.note_resync(before, self.array.view().readable(), &self.guard.failures());
                 if self.judge.resynced.get() == Resynced::Whole || !self.judge.knows_unsynced.get() {
                     self.judge.suspect.borrow_mut().clear();
+                    self.judge.in_flight.borrow_mut().clear();
                 }
                 self.judge.oracle.borrow_mut().resynced();
             }

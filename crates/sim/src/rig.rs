@@ -16,6 +16,7 @@ use crate::member::{Disk, SimMember};
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
 use crate::pass_watch::PassWatch;
+use crate::ppl::{self, PPL_AT};
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::trace::Event;
@@ -96,6 +97,9 @@ impl Rig {
         if setup.has_logs {
             guard.allow_logs(&disks);
         }
+        if setup.has_ppl {
+            guard.allow_ppl(PPL_AT..PPL_AT + ppl::sectors(setup.shape.chunk));
+        }
         if !setup.is_redundant() {
             // A client with two flushes in flight may receive the error from only one of them.
             let oracle = oracle.clone();
@@ -110,6 +114,7 @@ impl Rig {
             lost: RefCell::default(),
             recovering: RefCell::default(),
             suspect: RefCell::new(suspect),
+            in_flight: RefCell::default(),
             missing_before: RefCell::default(),
             may_be_split: Cell::new(false),
             is_over_budget: Cell::new(false),
@@ -134,6 +139,8 @@ impl Rig {
         let mut oracle = self.judge.oracle.borrow().clone();
         if self.judge.model.is_parity() {
             let rows = oracle.uncertain().into_iter().map(|x| self.judge.model.row_of[x as usize]);
+            branch.judge.in_flight.borrow_mut().extend(self.judge.in_flight.borrow().iter().copied());
+            branch.judge.in_flight.borrow_mut().extend(oracle.uncertain());
             *branch.judge.suspect.borrow_mut() = self.judge.suspect.borrow().iter().copied().chain(rows).collect();
         }
         oracle.crash();
@@ -220,11 +227,14 @@ impl Rig {
         tally.resyncs += 1;
         let model = &self.judge.model;
         let unsure: BTreeSet<u16> = missing.union(victims).copied().collect();
+        // With a complete partial parity log, only what was being written is uncertain.
+        let is_logged = plan.ppl.as_ref().is_some_and(|ppl| ppl.is_complete);
         for &row in self.judge.suspect.borrow().iter() {
             for (x, place, _) in &model.rows[row].data {
                 let start = self.setup.data_offsets[usize::from(place.slot)];
                 let is_listed = self.setup.has_logs && logs::lists(self.disk(place.slot), start, place.sector);
-                if !knows && (unsure.contains(&place.slot) || is_listed) {
+                let may_differ = !is_logged || self.judge.in_flight.borrow().contains(x);
+                if may_differ && !knows && (unsure.contains(&place.slot) || is_listed) {
                     oracle.give_up(*x);
                 }
             }
@@ -512,6 +522,7 @@ impl Rig {
         let rows = &self.judge.model.row_of;
         if self.judge.model.is_parity() {
             let uncertain = self.judge.oracle.borrow().uncertain();
+            self.judge.in_flight.borrow_mut().extend(&uncertain);
             self.judge.suspect.borrow_mut().extend(uncertain.into_iter().map(|x| rows[x as usize]));
         }
         let images = self.judge.images(&mut self.rng);

@@ -9,6 +9,7 @@ use crate::faults::{FaultKind, Kinds};
 use crate::logs::{self, LOG_AT, LOG_SECTORS};
 use crate::member::{Disk, Latency};
 use crate::model::Shape;
+use crate::ppl::{self, PPL_AT};
 use crate::rng::Rng;
 use crate::watch::SUPER_AT;
 use std::rc::Rc;
@@ -88,6 +89,8 @@ pub struct Setup {
     pub bits: Option<Bits>,
     /// Whether the members have bad-block logs.
     pub has_logs: bool,
+    /// Whether the members have partial parity logs.
+    pub has_ppl: bool,
 }
 
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
@@ -193,12 +196,15 @@ impl Setup {
             kinds,
             bits: None,
             has_logs: false,
+            has_ppl: false,
         };
         let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty) };
         // Derived from a drawn number, so that all else that existing seeds draw stays the same.
         let has_logs = !is_plain && crate::rng::mix(setup.array ^ 0xbad).is_multiple_of(3);
         let setup = setup.with_bits(bits);
-        if has_logs { setup.with_logs() } else { setup }
+        let setup = if has_logs { setup.with_logs() } else { setup };
+        let has_ppl = level == 5 && setup.bits.is_none() && !crate::rng::mix(setup.array ^ 0x991).is_multiple_of(3);
+        if has_ppl { setup.with_ppl() } else { setup }
     }
 
     /// The same array with a write-intent bitmap, for which the data begins further behind.
@@ -214,6 +220,15 @@ impl Setup {
         let room = LOG_AT + LOG_SECTORS - BITMAP_AT - if self.bits.is_some() { BITMAP_SECTORS } else { 0 };
         self.data_offsets.iter_mut().for_each(|offset| *offset += room);
         Setup { has_logs: true, ..self }
+    }
+
+    /// The same array with a partial parity log on every member, for which the data begins further behind.
+    pub fn with_ppl(mut self) -> Setup {
+        assert!(self.bits.is_none() && self.shape.level == 5, "md has it on raid5 only, and without a bitmap");
+        let begins = if self.has_logs { PPL_AT } else { BITMAP_AT };
+        let room = PPL_AT - begins + ppl::sectors(self.shape.chunk);
+        self.data_offsets.iter_mut().for_each(|offset| *offset += room);
+        Setup { has_ppl: true, ..self }
     }
 
     /// Draws the setup of a long seed: members always have faults, but never more than it can continue with.
@@ -271,6 +286,7 @@ impl Setup {
             slow_disk: None,
             bits: None,
             has_logs: false,
+            has_ppl: false,
         }
     }
 
@@ -315,6 +331,9 @@ impl Setup {
         if self.bits.is_some() {
             features = features.with(Features::BITMAP_OFFSET);
         }
+        if self.has_ppl {
+            features = features.with(Features::PPL);
+        }
         let mut set_uuid = [0x5a; 16];
         set_uuid[..8].copy_from_slice(&self.array.to_le_bytes());
         let mut device_uuid = set_uuid;
@@ -332,7 +351,11 @@ impl Setup {
             size: Sectors(shape.size),
             chunk: Sectors(shape.chunk),
             raid_disks: u32::from(shape.slots),
-            bitmap_offset: if self.bits.is_some() { (BITMAP_AT - SUPER_AT) as i32 } else { 0 },
+            bitmap_offset: match self.bits {
+                Some(_) => (BITMAP_AT - SUPER_AT) as i32,
+                None if self.has_ppl => ppl::word(shape.chunk),
+                None => 0,
+            },
             reshape: None,
             data_offset: Sector(self.data_offsets[usize::from(slot)]),
             data_size: Sectors(self.data_sizes[usize::from(slot)]),
@@ -378,6 +401,9 @@ impl Setup {
         }
         if self.has_logs {
             logs::clear(&mut bytes);
+        }
+        if self.has_ppl {
+            ppl::put_first(&mut bytes, self, &self.superblock(slot).set_uuid);
         }
         let geometry = Geometry {
             size: Sectors(size),

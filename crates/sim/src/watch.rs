@@ -30,6 +30,8 @@ pub struct Guard {
     bits: RefCell<Option<BitsCheck>>,
     // Members with bad-block logs; empty if they have none.
     with_logs: RefCell<Vec<Rc<Disk>>>,
+    /// The area of the partial parity logs, if the members have them.
+    ppl: RefCell<Option<std::ops::Range<u64>>>,
     is_pass_running: Cell<bool>,
     // Sectors of the members, the same on all, with an operation that began while a pass ran: it may write what it had to
     // compute of the row, also when the pass has ended.
@@ -104,6 +106,7 @@ impl Guard {
             torn: RefCell::default(),
             bits: RefCell::default(),
             with_logs: RefCell::default(),
+            ppl: RefCell::default(),
             is_pass_running: Cell::new(false),
             begun_in_pass: RefCell::default(),
             is_read_only: Cell::new(false),
@@ -125,6 +128,11 @@ impl Guard {
     /// The members have bad-block logs: these may be written, and so may what they list, from other members.
     pub fn allow_logs(&self, disks: &[Rc<Disk>]) {
         *self.with_logs.borrow_mut() = disks.to_vec();
+    }
+
+    /// The members have partial parity logs here.
+    pub fn allow_ppl(&self, area: std::ops::Range<u64>) {
+        *self.ppl.borrow_mut() = Some(area);
     }
 
     /// Sets an action for every failed operation of a member.
@@ -252,6 +260,9 @@ impl Guard {
             }
             let is_log = access.at == LOG_AT && end <= LOG_AT + LOG_SECTORS;
             if is_log && !self.with_logs.borrow().is_empty() {
+                return Ok(());
+            }
+            if self.ppl.borrow().as_ref().is_some_and(|area| area.contains(&access.at) && end <= area.end) {
                 return Ok(());
             }
             let is_superblock = access.at == SUPER_AT && end <= SUPER_AT + SUPER_SECTORS;

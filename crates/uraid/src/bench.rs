@@ -6,7 +6,7 @@ mod screen;
 mod serve;
 mod target;
 
-use crate::cli::{BenchArgs, Processors, chunk_size, layout_number};
+use crate::cli::{BenchArgs, Policy, Processors, chunk_size, layout_number};
 use crate::print;
 use screen::Terminal;
 use serve::ServeTrialError;
@@ -17,6 +17,7 @@ use target::TargetError;
 use uraid_bench::table::{self, Row};
 use uraid_bench::{Case, Run, Trial, Work, WorkError, kernels, nbd, plot, scenario, whole_sectors};
 use uraid_engine::AssembleOptions;
+use uraid_format::create::NewPolicy;
 use uraid_host::{TooFewDescriptors, ensure_descriptors};
 
 /// Why there are no figures.
@@ -132,7 +133,8 @@ fn own(args: &BenchArgs, run: &Run, screen: &Terminal) -> Result<Vec<Row>, Bench
     let target = match (args.level, args.raid_devices) {
         (Some(level), Some(raid_devices)) => {
             let layout = layout_number(level, args.layout.as_deref());
-            let trial = Trial { level, raid_devices, layout, chunk: chunk_size(level, args.chunk) };
+            let policy = if args.consistency_policy == Some(Policy::Ppl) { NewPolicy::Ppl } else { NewPolicy::Resync };
+            let trial = Trial { level, raid_devices, layout, chunk: chunk_size(level, args.chunk), policy };
             target::trial(&trial, &args.members, args.destructive, screen)?
         }
         (None, _) | (_, None) => {

@@ -120,7 +120,7 @@ fn is_blank_now(stack: &Stack, index: ArrayIndex) -> bool {
 mod tests {
     use super::*;
     use uraid_engine::{AssembleOptions, Candidate, assemble};
-    use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+    use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
     use uraid_format::{SetName, Version};
     use uraid_layout::{Level, default_layout};
 
@@ -142,7 +142,7 @@ mod tests {
             now_seconds: 1,
             assume_clean: true,
             force: false,
-            bitmap: NewBitmap::None,
+            policy: NewPolicy::Resync,
         };
         let devices: Vec<NewMember> =
             (0..slots).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] }).collect();

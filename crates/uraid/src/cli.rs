@@ -23,7 +23,7 @@ pub(crate) use bitmap::BitmapArgs;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
-pub(crate) use create::{BitmapPlace, CreateArgs, ZeroArgs, chunk_size, layout_number};
+pub(crate) use create::{BitmapPlace, CreateArgs, Policy, ZeroArgs, chunk_size, layout_number};
 pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
 pub(crate) use membership::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs, WriteMostlyArgs};
 pub(crate) use passes::{CheckArgs, PassArgs, SpeedArgs};

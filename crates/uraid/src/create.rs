@@ -7,7 +7,7 @@
 pub(crate) mod refusal;
 pub(crate) mod steps;
 
-use crate::cli::{BitmapPlace, CreateArgs, chunk_size, layout_number};
+use crate::cli::{BitmapPlace, CreateArgs, Policy, chunk_size, layout_number, usage_error};
 use crate::create_over;
 use crate::metadata;
 use crate::names;
@@ -15,7 +15,7 @@ use crate::{print, warn};
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
 use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};
-use uraid_format::create::{CreateOptions, Creation, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::signature::Signature;
 use uraid_format::{SetName, uuid};
 use uraid_host::{Access, Claimed};
@@ -68,12 +68,22 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
         now_seconds: crate::dates::now(),
         assume_clean: args.assume_clean,
         force: args.force,
-        bitmap: match args.bitmap {
-            None => NewBitmap::IfLarge,
-            Some(BitmapPlace::None) => NewBitmap::None,
-            Some(BitmapPlace::Internal) => NewBitmap::Internal { chunk: args.bitmap_chunk },
-        },
+        policy: policy(args),
     })
+}
+
+/// What --consistency-policy and --bitmap say together; ends the process if they contradict each other.
+fn policy(args: &CreateArgs) -> NewPolicy {
+    let bitmap = NewPolicy::Bitmap { chunk: args.bitmap_chunk };
+    match (args.consistency_policy, args.bitmap) {
+        (None, None) => NewPolicy::IfLarge,
+        (None, Some(BitmapPlace::None)) | (Some(Policy::Resync), None | Some(BitmapPlace::None)) => NewPolicy::Resync,
+        (None | Some(Policy::Bitmap), Some(BitmapPlace::Internal)) | (Some(Policy::Bitmap), None) => bitmap,
+        (Some(Policy::Ppl), None | Some(BitmapPlace::None)) => NewPolicy::Ppl,
+        (Some(policy), Some(place)) => usage_error(&format!(
+            "--consistency-policy={policy} and --bitmap={place} contradict each other: give one of them"
+        )),
+    }
 }
 
 /// A slot without a member, in a list of members, as in mdadm.
@@ -162,6 +172,9 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         (Some(bitmap), _) => {
             let (chunks, chunk) = (bitmap.header().chunks(), sizes::exact(bitmap.header().chunk()));
             format!("  bitmap: internal, {chunks} chunks of {chunk}; after a crash only dirty ones are resynced\n")
+        }
+        (None, _) if options.policy == NewPolicy::Ppl => {
+            "  consistency policy: ppl; after a crash nothing is resynced\n".to_owned()
         }
         (None, _) => "  bitmap: none; after a crash all of it is resynced\n".to_owned(),
     };

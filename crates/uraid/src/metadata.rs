@@ -9,6 +9,7 @@ use std::time::Duration;
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
+use uraid_format::ppl::PplLog;
 use uraid_format::signature::{self, Signature};
 use uraid_format::{Features, FindError, Found, Superblock, SuperblockError, find};
 use uraid_host::{Access, Claimed, OpenError};
@@ -154,6 +155,11 @@ pub(crate) fn bad_blocks(member: &Claimed, superblock: &Superblock) -> Result<Ba
 pub(crate) fn bitmap(member: &Claimed, superblock: &Superblock) -> Option<Result<BitmapImage, BitmapUnusable>> {
     let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
     superblock.features.contains(Features::BITMAP_OFFSET).then(|| BitmapImage::read_beside(superblock, read))
+}
+
+/// The partial parity log of a claimed member, if its superblock says that there is one.
+pub(crate) fn ppl(member: &Claimed, superblock: &Superblock) -> Option<PplLog> {
+    PplLog::read_beside(superblock, |at, into| member.read_at(at, into).is_ok())
 }
 
 /// Warns if a member has superblocks of several arrays, and says how one was chosen.

@@ -14,6 +14,7 @@ use uraid_block::{Device, IoError, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
+use uraid_format::ppl::PplLog;
 use uraid_format::{Features, FindError, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{CLIENT_ARENA, Local};
 
@@ -43,8 +44,9 @@ pub(crate) fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, Ne
                 carriers.push(index);
                 bitmaps.push(carried.bitmap);
                 let device_size = array.plan.layout.array_size();
+                let candidate = Candidate::new(carried.superblock, device_size);
                 let bad_blocks = Some(carried.bad);
-                candidates.push(Candidate { bad_blocks, ..Candidate::new(carried.superblock, device_size) });
+                candidates.push(Candidate { bad_blocks, ppl: carried.ppl, ..candidate });
             }
             Err(source) if is_telling(&source) => {
                 let error = CarriedError { array: array.name.clone(), source };
@@ -114,6 +116,7 @@ struct Carried {
     superblock: Superblock,
     bad: BadBlockLog,
     bitmap: Result<BitmapImage, BitmapUnusable>,
+    ppl: Option<PplLog>,
 }
 
 async fn look(arrays: &[Rc<HostArray>], local: &Local) -> Vec<Result<Carried, LookError>> {
@@ -139,7 +142,8 @@ async fn look_at(array: &HostArray, local: &Local) -> Result<Carried, LookError>
         }
     };
     let bitmap = bitmap(array, local, &superblock).await;
-    Ok(Carried { superblock, bad, bitmap })
+    let ppl = ppl(array, local, &superblock).await;
+    Ok(Carried { superblock, bad, bitmap, ppl })
 }
 
 /// The bitmap beside a superblock on an array.
@@ -165,6 +169,23 @@ async fn bitmap(array: &HostArray, local: &Local, superblock: &Superblock) -> Re
         let from = (at - start) as usize;
         into.copy_from_slice(&bytes[from..from + into.len()]);
         true
+    })
+}
+
+/// The partial parity log beside a superblock on an array. What cannot be read counts as zeroes, which are no log.
+async fn ppl(array: &HostArray, local: &Local, superblock: &Superblock) -> Option<PplLog> {
+    /// Sectors that are read at once.
+    const PIECE: u64 = 128;
+    let area = superblock.ppl_extent()?;
+    let mut bytes = Vec::new();
+    for at in (0..area.length.0).step_by(PIECE as usize) {
+        let length = Sectors(PIECE.min(area.length.0 - at)).len_bytes();
+        bytes.extend(read(array, local, area.start + Sectors(at), length).await.unwrap_or_else(|_| vec![0; length]));
+    }
+    let start = area.start.0 * SECTOR_BYTES as u64;
+    PplLog::read_beside(superblock, |at, into| {
+        let from = bytes.get((at - start) as usize..(at - start) as usize + into.len());
+        from.inspect(|from| into.copy_from_slice(from)).is_some()
     })
 }
 

@@ -21,8 +21,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan};
-use uraid_format::Superblock;
-use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_host::{Access, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
 
@@ -134,7 +132,7 @@ pub(crate) fn assemble_all(
 }
 
 /// What is read of a member before its array is assembled.
-type ReadMember = (Superblock, BadBlockLog, Option<Bitmap>);
+type ReadMember = (Candidate, Option<Bitmap>);
 
 /// A bitmap as it was read.
 type Bitmap = Result<BitmapImage, BitmapUnusable>;
@@ -219,14 +217,17 @@ impl Timeouts {
         self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), claim)
     }
 
-    /// What a claimed member's superblock and list of bad blocks say.
+    /// What a claimed member's superblock, and all that lies beside it, say.
     fn read(&self, member: Claimed) -> Result<(Claimed, Result<ReadMember, MetadataError>), NoAnswer> {
         let name = member.name().to_owned();
         asking::ask(&name, self.member_time_max, move || {
             let read = metadata::read(&member).and_then(|superblock| {
                 let bad = metadata::bad_blocks(&member, &superblock)?;
                 let bitmap = metadata::bitmap(&member, &superblock);
-                Ok((superblock, bad, bitmap))
+                let ppl = metadata::ppl(&member, &superblock);
+                let candidate = Candidate::new(superblock, member.size());
+                let bad_blocks = Some(bad);
+                Ok((Candidate { bad_blocks, ppl, ..candidate }, bitmap))
             });
             (member, read)
         })
@@ -260,10 +261,9 @@ pub(crate) fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Res
             Err(error) => return Err(error.into()),
         };
         match read {
-            Ok((superblock, bad, bitmap)) => {
+            Ok((candidate, bitmap)) => {
                 bitmaps.push(bitmap);
-                let bad_blocks = Some(bad);
-                candidates.push(Candidate { bad_blocks, ..Candidate::new(superblock, member.size()) });
+                candidates.push(candidate);
                 members.push(member);
             }
             Err(error @ MetadataError::Io { .. }) => {

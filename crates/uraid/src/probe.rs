@@ -15,6 +15,7 @@ use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
+use uraid_format::ppl::PplLog;
 use uraid_format::{Features, FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, Holder, Target, Window, holder};
 
@@ -85,6 +86,8 @@ pub(crate) struct Probe {
     pub superblock: Superblock,
     /// Its list of bad blocks.
     pub bad_blocks: BadBlockLog,
+    /// Its partial parity log, if its superblock says that there is one.
+    pub ppl: Option<PplLog>,
     /// Its bitmap, if its superblock says that there is one.
     pub bitmap: Option<Result<BitmapImage, BitmapUnusable>>,
     /// Who has claimed it, if anyone.
@@ -117,7 +120,8 @@ fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     let has_bitmap = superblock.features.contains(Features::BITMAP_OFFSET);
     let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
     let bitmap = has_bitmap.then(|| BitmapImage::read_beside(&superblock, read));
-    Ok(Probe { size: member.size(), superblock, bad_blocks, bitmap, holder })
+    let ppl = PplLog::read_beside(&superblock, read);
+    Ok(Probe { size: member.size(), superblock, bad_blocks, ppl, bitmap, holder })
 }
 
 /// Opens a member for reading without claiming it.

@@ -25,6 +25,7 @@ mod md_cases;
 mod mdadm_words;
 mod members;
 mod passes;
+mod ppl;
 mod re_adding;
 mod rebuilding;
 mod replacing;

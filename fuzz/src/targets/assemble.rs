@@ -5,7 +5,7 @@
 use crate::input::Input;
 use uraid_block::{Sectors, Slot};
 use uraid_engine::{AssembleOptions, Candidate, Place, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{Features, Role, SetName, Superblock, Version};
 use uraid_layout::{Level, default_layout};
 
@@ -55,7 +55,7 @@ fn array(level: Level, raid_disks: u16, version: Version) -> Vec<Candidate> {
         now_seconds: 1_700_000_000,
         assume_clean: true,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let count = options.raid_disks + options.spare_devices;
     let members: Vec<_> = (0..count).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8; 16] }).collect();

@@ -3,7 +3,7 @@
 
 use uraid_block::Sectors;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{SetName, Version};
 use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, default_layout};
@@ -29,7 +29,7 @@ pub(crate) fn plan(level: Level, chunk: Sectors, count: u16, member_size: Sector
         now_seconds: 1,
         assume_clean: true,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let devices: Vec<NewMember> =
         (0..count).map(|n| NewMember::Device { size: member_size, uuid: [n as u8 + 1; 16] }).collect();

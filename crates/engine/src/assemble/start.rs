@@ -4,6 +4,7 @@
 
 use super::choose::{Chosen, announced, copied_below, data_end, mismatch, recovered_below};
 use super::error::{AssembleError, Duplicate};
+use super::ppl::{self, Logs};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
@@ -54,7 +55,13 @@ pub(super) fn start(
     let missing: SlotSet = (0..slot_count).map(Slot).filter(|slot| !usable.contains(*slot)).collect();
     let is_dirty = is_dirty(&chosen, level, &forced);
     let guessed = guessed_slots(&layout, &missing);
-    if is_dirty && !guessed.is_empty() {
+    let is_degraded = !guessed.is_empty();
+    let logs = Logs::of(candidates, &chosen, &layout, &forced);
+    let read_only_besides = read_only_besides(candidates, &chosen, options, logs.is_some());
+    let read_only = read_only(&chosen, read_only_besides);
+    // Of an array that may only be read, nothing is made good.
+    let is_made_good = |logs: &Logs| logs.make_good() && (read_only.is_none() || !logs.has_replays());
+    if is_dirty && is_degraded && !logs.as_ref().is_some_and(is_made_good) {
         if !options.force && !sabotage::is(Sabotage::StartDirtyDegraded) {
             mark::hit(Mark::DirtyDegradedRefused);
             let (level, refused) = (level.name(), chosen.refused);
@@ -63,8 +70,6 @@ pub(super) fn start(
         mark::hit(Mark::DirtyDegradedForced);
         forced.is_dirty_degraded = true;
     }
-    let read_only_besides = read_only_besides(candidates, &chosen, options);
-    let read_only = read_only(&chosen, read_only_besides);
     let members = members(candidates, &chosen, &forced);
     let Chosen { mut template, refused, .. } = chosen;
     if !is_sized_by_member {
@@ -81,6 +86,7 @@ pub(super) fn start(
         read_only,
         read_only_besides,
         bitmap: None,
+        ppl: logs.map(|logs| logs.into_plan(is_dirty, is_degraded)),
         forced,
     })
 }
@@ -260,13 +266,16 @@ fn read_only(chosen: &Chosen, besides: Option<ReadOnlyReason>) -> Option<ReadOnl
 }
 
 /// Why it may only be read, but for its bitmap.
-fn read_only_besides(candidates: &[Candidate], chosen: &Chosen, options: &AssembleOptions) -> Option<ReadOnlyReason> {
-    let features = chosen.features;
+fn read_only_besides(
+    candidates: &[Candidate],
+    chosen: &Chosen,
+    options: &AssembleOptions,
+    keeps_log: bool,
+) -> Option<ReadOnlyReason> {
     let mut with_slot = chosen.slots.values().chain(chosen.recovering.values()).chain(chosen.replacing.values());
-    let ppl = Features::PPL.with(Features::MULTIPLE_PPLS);
     if chosen.template.version == Version::V0_90 {
         Some(ReadOnlyReason::OldSuperblock)
-    } else if features.intersects(ppl) {
+    } else if ppl::has_log(chosen.features) && !keeps_log {
         Some(ReadOnlyReason::Ppl)
     } else if with_slot.any(|at| !candidates[*at].keeps_list()) {
         Some(ReadOnlyReason::BadBlocks)

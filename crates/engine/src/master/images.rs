@@ -3,12 +3,23 @@
 //! (`record`), their bytes (`uraid_format`).
 
 use super::{Master, MemberState};
+use crate::StartPlan;
 use crate::sabotage::{self, Sabotage};
-use uraid_block::SlotSet;
+use uraid_block::{Sector, SlotSet};
 use uraid_format::{Features, Role, Superblock};
 
 /// The superblock of one member, by its index in the start plan.
 pub(crate) type Image = (usize, Superblock);
+
+/// A superblock as this engine writes it. Its partial parity log has a first header without entries, which kernels before
+/// 4.14 would take for all of it. They know the bit for one log only, and refuse an array with the other one.
+pub(super) fn written(plan: &StartPlan, superblock: &Superblock) -> Superblock {
+    let mut superblock = superblock.clone();
+    if plan.ppl.is_some() && superblock.features.contains(Features::PPL) {
+        superblock.features = superblock.features.without(Features::PPL).with(Features::MULTIPLE_PPLS);
+    }
+    superblock
+}
 
 impl Master {
     /// The next superblock of each trusted member.
@@ -88,6 +99,16 @@ impl Master {
         self.show_recovery(member, &mut superblock);
         self.show_bitmap(&mut superblock);
         (member, superblock)
+    }
+
+    /// The id of the array.
+    pub(crate) fn set_uuid(&self) -> [u8; 16] {
+        self.template.set_uuid
+    }
+
+    /// Where the area of a member's partial parity log begins on its device.
+    pub(crate) fn log_area(&self, member: usize) -> Option<Sector> {
+        self.superblocks[member].ppl_extent().map(|area| area.start)
     }
 
     /// Failed members that the next round does not name.

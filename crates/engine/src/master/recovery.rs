@@ -73,6 +73,11 @@ impl Master {
         })
     }
 
+    /// Whether the member in a slot holds its data up to here.
+    pub(crate) fn holds(&self, slot: Slot, end: Sectors) -> bool {
+        self.readable().contains(slot) || self.recoveries().any(|(of, below)| of == slot && below >= end)
+    }
+
     /// Whether a member that is written does not hold everything.
     pub(crate) fn has_incomplete(&self) -> bool {
         !self.recovering().is_empty() || self.replaced().next().is_some()

@@ -72,6 +72,9 @@ pub enum ReplaceError {
     /// The spare could not take the array's bitmap.
     #[error("the spare could not take the write-intent bitmap")]
     Bitmap(#[source] IoError),
+    /// The spare could not take its partial parity log.
+    #[error("the spare could not take a partial parity log")]
+    Log(#[source] IoError),
     /// The spare failed when its superblock was written.
     #[error("the spare has failed")]
     Failed(#[source] IoError),
@@ -107,6 +110,14 @@ impl<W: World> Passes<W> {
                 // If this fails, the array has frozen.
                 let _ = self.recorder.record_up_to(version).await;
                 return Err(ReplaceError::Bitmap(error));
+            }
+            if let Some(ppl) = &self.ppl
+                && let Err(error) = ppl.give_to(spare).await
+            {
+                ppl.judge(spare, error).await;
+                let version = steward.master().version();
+                let _ = self.recorder.record_up_to(version).await;
+                return Err(ReplaceError::Log(error));
             }
             if self.check_replace(slot, Some(spare))? != spare {
                 return Err(ReplaceError::NotASpare);

@@ -40,6 +40,15 @@ impl<W: World> Passes<W> {
                 let _ = self.recorder.record_up_to(version).await;
                 return;
             }
+            // Its log begins before any superblock lists it in the slot.
+            if let Some(ppl) = &self.ppl
+                && let Err(error) = ppl.give_to(member).await
+            {
+                ppl.judge(member, error).await;
+                let version = steward.master().version();
+                let _ = self.recorder.record_up_to(version).await;
+                return;
+            }
             let is_still_wanted = steward.master().wanted_spare() == Some((member, slot));
             if !is_still_wanted || steward.master().gate() != Gate::Open {
                 return;

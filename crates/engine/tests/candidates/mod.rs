@@ -5,7 +5,7 @@
 
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_format::{Role, SetName, Superblock};
 use uraid_layout::{Level, default_layout};
 
@@ -29,7 +29,7 @@ pub fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
         now_seconds: 1_700_000_000,
         assume_clean: true,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let device = |n: u16| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
     let made = create(&options, &(0..slots + spares).map(device).collect::<Vec<_>>()).unwrap();

@@ -12,7 +12,7 @@ use uraid_block::{
 };
 use uraid_engine::{Array, AssembleOptions, Candidate, Config, Mail, Pool, World, assemble};
 use uraid_format::SetName;
-use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
 use uraid_layout::{Level, default_layout};
 
 /// A member that reads as its own number.
@@ -184,7 +184,7 @@ pub(crate) fn started_with(
         now_seconds: 1,
         assume_clean: true,
         force: false,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let devices: Vec<NewMember> =
         (0..members).map(|number| NewMember::Device { size, uuid: [number as u8 + 1; 16] }).collect();

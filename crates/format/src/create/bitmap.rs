@@ -8,18 +8,21 @@ use crate::{Superblock, Version};
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_layout::{Layout, Level};
 
-/// Whether a new array gets a write-intent bitmap.
+/// How a new array is made consistent after a crash: mdadm's `--consistency-policy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NewBitmap {
-    /// No.
-    None,
-    /// Only if the level has redundancy and more than 100 GiB of each member are used, as in mdadm 4.2.
+pub enum NewPolicy {
+    /// By a resync of everything.
+    Resync,
+    /// As mdadm 4.2 chooses by itself: a write-intent bitmap if the level has redundancy and more than 100 GiB of each
+    /// member are used.
     IfLarge,
-    /// Beside each superblock. `chunk`: what a bit stands for; `None`: as mdadm chooses.
-    Internal {
+    /// By a write-intent bitmap beside each superblock. `chunk`: what a bit stands for; `None`: as mdadm chooses.
+    Bitmap {
         /// A power of two.
         chunk: Option<Sectors>,
     },
+    /// By a partial parity log; raid5 only.
+    Ppl,
 }
 
 /// What the bits of an array cover: of each member, or for raid10 of the array.
@@ -127,14 +130,14 @@ fn place(
 pub(super) fn choose_bitmap(options: &CreateOptions, size: Sectors) -> Result<Option<BitmapPlacement>, CreateError> {
     const LARGE: Sectors = Sectors(100 << 21);
     let is_plain = matches!(options.level, Level::Linear | Level::Raid0);
-    let chunk = match options.bitmap {
-        NewBitmap::None => return Ok(None),
-        NewBitmap::IfLarge if is_plain || size <= LARGE => return Ok(None),
-        NewBitmap::Internal { .. } if is_plain => {
+    let chunk = match options.policy {
+        NewPolicy::Resync | NewPolicy::Ppl => return Ok(None),
+        NewPolicy::IfLarge if is_plain || size <= LARGE => return Ok(None),
+        NewPolicy::Bitmap { .. } if is_plain => {
             return Err(CreateError::NoBitmap { level: options.level.name() });
         }
-        NewBitmap::IfLarge => None,
-        NewBitmap::Internal { chunk } => chunk,
+        NewPolicy::IfLarge => None,
+        NewPolicy::Bitmap { chunk } => chunk,
     };
     let copies = if options.level == Level::Raid10 { (options.layout & 255) * (options.layout >> 8 & 255) } else { 1 };
     let covered = match options.level {
@@ -143,7 +146,7 @@ pub(super) fn choose_bitmap(options: &CreateOptions, size: Sectors) -> Result<Op
     };
     match place(options.version, size, covered, chunk) {
         Ok(placement) => Ok(Some(placement)),
-        Err(NoBitmapPlace::Room { .. }) if options.bitmap == NewBitmap::IfLarge => Ok(None),
+        Err(NoBitmapPlace::Room { .. }) if options.policy == NewPolicy::IfLarge => Ok(None),
         Err(NoBitmapPlace::Room { found }) => Err(CreateError::NoBitmapRoom { found }),
         Err(NoBitmapPlace::Chunk { found, minimum }) => Err(CreateError::BitmapChunk { found, minimum }),
     }

@@ -10,6 +10,8 @@ const GIB: u64 = (1 << 30) / SECTOR_BYTES as u64;
 const BLOCK: u64 = 8;
 /// Sectors of the bad-block list: 512 entries of 8 bytes.
 const BAD_BLOCKS: u64 = 8;
+/// Sectors of a partial parity log: 1 MiB.
+pub const PPL: Sectors = Sectors(2048);
 /// Data starts at a multiple of this, 1 MiB.
 const DATA_ALIGNMENT: u64 = 2048;
 /// The largest reserve before the data, 128 MiB.
@@ -52,11 +54,11 @@ pub fn bitmap_space(length: Sectors) -> Sectors {
     })
 }
 
-/// The data offset on a member of this size. `chunk` is zero if the level has none.
+/// The data offset on a member of this size. `chunk` is zero if the level has none, `ppl` without a partial parity log.
 ///
 /// The reserve is about a thousandth of the device: 1 GiB (2^21 sectors) leaves head = 2048, and with 24 sectors
 /// for the superblock, 8 for a bitmap, rounded up to 1 MiB, that is sector 4096.
-pub fn data_offset(device_size: Sectors, chunk: Sectors) -> Sectors {
+pub fn data_offset(device_size: Sectors, chunk: Sectors, ppl: Sectors) -> Sectors {
     let chunk_kib = chunk.0 / 2;
     let mut head = RESERVE_MAX;
     while head * 1024 > device_size.0 && (chunk_kib == 0 || head / 2 >= 4 * chunk_kib) {
@@ -65,7 +67,8 @@ pub fn data_offset(device_size: Sectors, chunk: Sectors) -> Sectors {
         }
         head /= 2;
     }
-    Sectors((24 + bitmap_space(device_size).0 + head).next_multiple_of(DATA_ALIGNMENT))
+    let beside = if ppl.is_zero() { bitmap_space(device_size) } else { ppl };
+    Sectors((24 + beside.0 + head).next_multiple_of(DATA_ALIGNMENT))
 }
 
 /// The place of an internal bitmap that covers `covered` sectors, on members with `size` used; `None` if there is no
@@ -110,54 +113,57 @@ pub fn bitmap_of_chunk(version: Version, covered: Sectors, chunk_bytes: u64) -> 
     BitmapPlacement { offset, chunk_bytes, bytes }
 }
 
-/// Sectors from the superblock to the bad-block list: after the bitmap or its reserve; if that does not fit, directly
+/// Sectors from the superblock to the bad-block list: after what lies `beside` the superblock; if that does not fit, directly
 /// before the data; `None` if that does not fit either.
-pub fn bad_blocks_offset(
-    version: Version,
-    data_offset: Sectors,
-    size: Sectors,
-    bitmap: Option<&BitmapPlacement>,
-) -> Option<i32> {
+pub fn bad_blocks_offset(version: Version, data_offset: Sectors, beside: Sectors) -> Option<i32> {
     let superblock = match version {
         // Directly before the superblock, after the data.
         Version::V0_90 | Version::V1_0 => return Some(-(BAD_BLOCKS as i32)),
         Version::V1_1 => 0,
         Version::V1_2 => 8,
     };
-    let behind_bitmap = superblock + BLOCK + bitmap_sectors(size, bitmap);
+    let behind = superblock + BLOCK + beside.0;
     let before_data = data_offset.0.checked_sub(BAD_BLOCKS)?;
-    let at = if behind_bitmap <= before_data { behind_bitmap } else { before_data };
+    let at = if behind <= before_data { behind } else { before_data };
     let offset = at.checked_sub(superblock).filter(|offset| *offset >= BLOCK)?;
     i32::try_from(offset).ok()
 }
 
 /// The sectors that a 1.0 member of this size reserves after its data when the size of an array is chosen: superblock,
 /// bad-block list, room for a bitmap, and the rest of the last 4 KiB.
-pub(super) fn reserve_at_end(device_size: Sectors) -> Sectors {
-    Sectors(device_size.0 % BLOCK + 16 + BAD_BLOCKS + bitmap_space(device_size).0)
+pub(super) fn reserve_at_end(device_size: Sectors, ppl: Sectors) -> Sectors {
+    let beside = if ppl.is_zero() { bitmap_space(device_size) } else { ppl };
+    Sectors(device_size.0 % BLOCK + 16 + BAD_BLOCKS + beside.0)
 }
 
 /// Sectors for data on a member of this size; `None` if there are none.
-pub fn data_size(
-    version: Version,
-    device_size: Sectors,
-    geometry: &Geometry,
-    bitmap: Option<&BitmapPlacement>,
-) -> Option<Sectors> {
+pub fn data_size(version: Version, device_size: Sectors, geometry: &Geometry, beside: Sectors) -> Option<Sectors> {
     let end = match version {
         Version::V1_1 | Version::V1_2 => device_size.0,
         Version::V0_90 | Version::V1_0 => {
             let superblock = Version::V1_0.location(device_size)?.0;
-            superblock.checked_sub(bitmap_sectors(geometry.size, bitmap) + BAD_BLOCKS)?.max(geometry.size.0)
+            superblock.checked_sub(beside.0 + BAD_BLOCKS)?.max(geometry.size.0)
         }
     };
     end.checked_sub(geometry.data_offset.0).filter(|size| *size > 0).map(Sectors)
 }
 
-/// The sectors reserved for a bitmap: those of the existing one, or the reserve for one.
-fn bitmap_sectors(size: Sectors, bitmap: Option<&BitmapPlacement>) -> u64 {
+/// The sectors reserved beside the superblock: for the partial parity log, the bitmap, or one that may come.
+pub fn beside(size: Sectors, bitmap: Option<&BitmapPlacement>, ppl: Sectors) -> Sectors {
     match bitmap {
-        Some(bitmap) => bitmap.bytes.next_multiple_of(4096) / SECTOR_BYTES as u64,
-        None => bitmap_space(size).0,
+        _ if !ppl.is_zero() => ppl,
+        Some(bitmap) => Sectors(bitmap.bytes.next_multiple_of(4096) / SECTOR_BYTES as u64),
+        None => bitmap_space(size),
     }
+}
+
+/// The word of the superblock that says where the partial parity log is: its offset from the superblock, and above it its
+/// size. In 1.0 it lies before the bad-block list.
+pub(super) fn ppl_word(version: Version) -> i32 {
+    let offset = match version {
+        Version::V1_1 | Version::V1_2 => BLOCK as i16,
+        Version::V0_90 | Version::V1_0 => -((PPL.0 + BAD_BLOCKS) as i16),
+    };
+    let (offset, size) = (offset.to_le_bytes(), (PPL.0 as u16).to_le_bytes());
+    i32::from_le_bytes([offset[0], offset[1], size[0], size[1]])
 }

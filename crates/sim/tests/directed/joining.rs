@@ -155,7 +155,7 @@ pub(super) fn assembled_anywhere(rig: &Rig) -> StartPlan {
         if let Ok(superblock) = Superblock::parse(&bytes, Sector(8), device_size) {
             disks.push(at);
             let bad_blocks = bad_block_log_of(disk.medium().current(), &superblock).expect("a good log");
-            candidates.push(Candidate { superblock, device_size, bad_blocks });
+            candidates.push(Candidate { bad_blocks, ..Candidate::new(superblock, device_size) });
         }
     }
     let mut plan = assemble(&candidates, &AssembleOptions::default()).expect("it starts");

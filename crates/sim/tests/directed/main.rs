@@ -10,6 +10,7 @@ mod frozen;
 mod joining;
 mod joining_seeds;
 mod late;
+mod ppl;
 mod re_adding;
 mod several;
 mod spares;
@@ -583,8 +584,7 @@ fn a_member_that_was_slow_is_read_again() {
         let mut rig = rig(level, slots, false);
         let live = start(&mut rig, &[]);
         assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 7)]), [Ok(())]);
-        let effect = Effect::Hang(Duration::from_secs(3));
-        rig.disk(1).add_fault(Fault { victim: Target::Reads, after: 0, effect });
+        rig.disk(1).add_fault(Fault { victim: Target::Reads, after: 0, effect: Effect::Hang(Duration::from_secs(3)) });
         // Sectors that do not follow an earlier read, because streams stay on their copy.
         let reads = || {
             let reads = all(&rig, &live, (0..12).map(|n| read(&live, n % 2 * 4, 1)).collect());

@@ -2,7 +2,7 @@
 //! Owns: its options and help texts. Not here: what they mean together (`uraid_bench::Work`), what is measured
 //! (`uraid_bench`). Invariant: options that fio or create also has are spelled as there.
 
-use super::create::level;
+use super::create::{Policy, consistency_policy, level};
 use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::time::{SPIN_TEXT, parse_spin, parse_time};
@@ -162,6 +162,13 @@ pub(super) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String>
     })
 }
 
+fn trial_policy(text: &str) -> Result<Policy, String> {
+    match consistency_policy(text)? {
+        Policy::Bitmap => Err("give --scenario bitmap for what a bitmap costs, expected resync or ppl here".to_owned()),
+        policy @ (Policy::Resync | Policy::Ppl) => Ok(policy),
+    }
+}
+
 /// Options of `uraid bench`.
 #[derive(Args, Debug)]
 #[command(override_usage = USAGE)]
@@ -178,6 +185,9 @@ pub(crate) struct BenchArgs {
     /// With --level: how data and parity, or copies, are placed; see LAYOUTS in create's --help
     #[arg(short = 'p', long, visible_alias = "parity", value_name = "LAYOUT", requires = "level")]
     pub layout: Option<String>,
+    /// With --level: `resync`, or `ppl` for a raid5 that keeps a partial parity log [default: resync]
+    #[arg(short = 'k', long, value_name = "POLICY", value_parser = trial_policy, requires = "level")]
+    pub consistency_policy: Option<Policy>,
     /// What to do: sequential or random, reads, writes or both
     #[arg(long, visible_alias = "readwrite", value_name = "WORK", default_value = "randread")]
     pub rw: Pattern,

@@ -5,6 +5,7 @@ use super::arrays::MemberArrays;
 use super::number::number;
 use crate::names::{parse_uuid, valid_host, valid_name};
 use clap::Args;
+use std::fmt;
 use uraid_block::Sectors;
 use uraid_block::sizes::{MemberSize, parse_member_size, parse_size};
 use uraid_format::Version;
@@ -38,6 +39,9 @@ EXAMPLES
       uraid create -l 6 -n 4 -N right /dev/sd[f-i]
       uraid create -l 0 -n 2 -N wide --array /dev/sd[b-e] --array /dev/sd[f-i]
       uraid serve --array /dev/sd[b-e] --array /dev/sd[f-i]
+
+  A raid5 without a write hole:
+      uraid create -l 5 -n 3 -k ppl /dev/sdb /dev/sdc /dev/sdd
 
 LAYOUTS
   raid5   left-symmetric (ls, the default), left-asymmetric, right-symmetric, right-asymmetric, parity-first,
@@ -78,6 +82,10 @@ pub(crate) struct CreateArgs {
     /// more than 100 GiB of each member are used, else none]
     #[arg(short = 'b', long, value_name = "WHERE", value_parser = bitmap_place)]
     pub bitmap: Option<BitmapPlace>,
+    /// How the array is made consistent after a crash: `resync` of everything, `bitmap`, or for raid5 `ppl`, a partial
+    /// parity log: then no write that a crash cuts off costs what was not being written, even if a member is lost with it
+    #[arg(short = 'k', long, value_name = "POLICY", value_parser = consistency_policy)]
+    pub consistency_policy: Option<Policy>,
     /// What a bit of the bitmap stands for: a power of two; a bare number is in KiB [default: as mdadm chooses]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "bitmap")]
     pub bitmap_chunk: Option<Sectors>,
@@ -134,6 +142,37 @@ pub(crate) struct ZeroArgs {
     pub members: Vec<String>,
 }
 
+/// How an array is made consistent after a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Policy {
+    /// By a resync of everything.
+    Resync,
+    /// By a write-intent bitmap.
+    Bitmap,
+    /// By a partial parity log.
+    Ppl,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Policy::Resync => "resync",
+            Policy::Bitmap => "bitmap",
+            Policy::Ppl => "ppl",
+        })
+    }
+}
+
+pub(super) fn consistency_policy(text: &str) -> Result<Policy, String> {
+    match text {
+        "resync" => Ok(Policy::Resync),
+        "bitmap" => Ok(Policy::Bitmap),
+        "ppl" => Ok(Policy::Ppl),
+        "journal" => Err("uraid makes no arrays with a journal, expected resync, bitmap or ppl".to_owned()),
+        other => Err(format!("no such policy: {other}, expected resync, bitmap or ppl")),
+    }
+}
+
 /// Where an array has its bitmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BitmapPlace {
@@ -141,6 +180,15 @@ pub(crate) enum BitmapPlace {
     None,
     /// Beside each superblock.
     Internal,
+}
+
+impl fmt::Display for BitmapPlace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            BitmapPlace::None => "none",
+            BitmapPlace::Internal => "internal",
+        })
+    }
 }
 
 /// Reads where a bitmap is to be.

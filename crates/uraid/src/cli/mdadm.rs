@@ -26,7 +26,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
 const NO_SEARCH: &str = "does not look for members itself: `uraid serve` takes all members of an array";
 const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
-const NO_POLICY: &str = "has no journal and no PPL yet: create --bitmap=internal keeps the resync after a crash short";
+const NO_POLICY: &str = "has no journal: a raid5 with create --consistency-policy=ppl has no write hole";
 const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
 const NO_FLAGS: &str = "sets no failfast yet";
 const NO_WRITE_MOSTLY: &str =
@@ -96,7 +96,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["-X", "--examine-bitmap"], NO_BITMAP),
     (&["--action"], NO_ACTION),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
-    (&["-k", "--consistency-policy", "--write-journal", "--add-journal", "add-journal"], NO_POLICY),
+    (&["--write-journal", "--add-journal", "add-journal"], NO_POLICY),
     (&["--write-mostly", "--write-behind"], NO_WRITE_MOSTLY),
     (&["--failfast", "failfast"], NO_FLAGS),
     (&["--readonly", "readonly", "-w", "--readwrite", "readwrite"], NO_ACCESS),

@@ -11,7 +11,7 @@ use uraid_arrays::Members;
 use uraid_block::Sectors;
 use uraid_block::sizes;
 use uraid_engine::{AssembleOptions, Candidate, assemble};
-use uraid_format::create::{CreateError, CreateOptions, Creation, NewBitmap, NewMember, create};
+use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::{SetName, Version};
 use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, layout_name};
@@ -131,7 +131,7 @@ pub(super) fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Resu
         now_seconds: crate::dates::now(),
         assume_clean: true,
         force: true,
-        bitmap: NewBitmap::None,
+        policy: NewPolicy::Resync,
     };
     let device = |(slot, member): (usize, &Option<Claimed>)| match member {
         None => NewMember::Missing,

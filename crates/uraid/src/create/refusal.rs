@@ -149,7 +149,7 @@ mod tests {
     use super::super::steps;
     use super::*;
     use uraid_block::Sector;
-    use uraid_format::create::{CreateOptions, NewBitmap, NewMember, create};
+    use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
     use uraid_format::signature::Kind;
     use uraid_format::{SetName, Version};
     use uraid_layout::Level;
@@ -191,7 +191,7 @@ mod tests {
                 now_seconds: 1,
                 assume_clean,
                 force: false,
-                bitmap: NewBitmap::None,
+                policy: NewPolicy::Resync,
             };
             create(&options, &[1, 2].map(|n| NewMember::Device { size: device, uuid: [n; 16] })).expect("an array")
         };

@@ -106,7 +106,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use uraid_block::{ErrorKind, Sectors};
     use uraid_engine::{AssembleOptions, Candidate, assemble};
-    use uraid_format::create::{CreateOptions, Creation, NewBitmap, NewMember, create};
+    use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
     use uraid_format::signature::{WINDOW_BYTES, detect_all};
     use uraid_format::{SetName, Version, find};
     use uraid_layout::{Level, default_layout};
@@ -132,7 +132,7 @@ mod tests {
             now_seconds: 1_700_000_000 + u64::from(set_uuid[0]),
             assume_clean: false,
             force: false,
-            bitmap: NewBitmap::None,
+            policy: NewPolicy::Resync,
         };
         let device = |n: u8| NewMember::Device { size: DEVICE, uuid: [set_uuid[0] << 4 | n; 16] };
         create(&options, &[0, 1, 2].map(device)).expect("an array")

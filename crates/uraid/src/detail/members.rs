@@ -53,8 +53,9 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
                 known.names.push(name.clone());
                 known.holders.push(found.holder);
                 known.bitmaps.push(found.bitmap.unwrap_or(Err(BitmapUnusable::NoRoom)));
+                let candidate = Candidate::new(found.superblock, found.size);
                 let bad_blocks = Some(found.bad_blocks);
-                known.candidates.push(Candidate { bad_blocks, ..Candidate::new(found.superblock, found.size) });
+                known.candidates.push(Candidate { bad_blocks, ppl: found.ppl, ..candidate });
             }
             Err(error) if members.len() > 1 => {
                 crate::complain(&error);

@@ -61,6 +61,7 @@ impl Overseer {
             },
             ChangeBitmapError::NoRedundancy { .. }
             | ChangeBitmapError::NoBitmap
+            | ChangeBitmapError::HasLog
             | ChangeBitmapError::Place(_)
             | ChangeBitmapError::MemberReturns
             | ChangeBitmapError::Suspect

@@ -45,6 +45,7 @@ impl Overseer {
                 | ReplaceError::NotASpare
                 | ReplaceError::Unrecorded
                 | ReplaceError::Bitmap(_)
+                | ReplaceError::Log(_)
                 | ReplaceError::Failed(_),
                 _,
             ) => format!("{member}: {}", with_causes(error)),

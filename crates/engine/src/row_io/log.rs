@@ -1,0 +1,117 @@
+//! What a row logs before it is written, in an array with a partial parity log.
+//! Owns: the entry and the partial parity of an interval, how long the log keeps it. Not here: the log (`ppl`).
+//! Invariant: an interval that is logged covers data chunks that follow one another. The log keeps it until no write of it
+//! is under way, and the superblocks record the members that missed it.
+
+use super::RowIo;
+use crate::mail::{Call, Mail, Message, STEWARD};
+use crate::mark::{self, Mark};
+use crate::ppl::{LogOutcome, LogRequest};
+use crate::row_parity::NewParity;
+use crate::row_plan::Interval;
+use crate::shared::Shared;
+use crate::view::View;
+use crate::{Pool, World, buffers};
+use std::rc::Rc;
+use uraid_block::{ArraySector, IoError, Slot, WritePieces};
+use uraid_format::ppl::{PplEntry, parity_checksum};
+use uraid_layout::RowMap;
+use uraid_parity::xor_into;
+
+/// Keeps an interval in the log until it is dropped.
+pub(super) struct Logged<W: World> {
+    shared: Rc<Shared<W>>,
+    slot: Slot,
+}
+
+impl<W: World> Drop for Logged<W> {
+    fn drop(&mut self) {
+        self.shared.world.post(STEWARD, Mail(Message::Written(self.slot)));
+    }
+}
+
+impl<W: World> RowIo<W> {
+    /// Logs an interval, durably, before it is written. `None`: it need not be.
+    pub(super) async fn log(
+        &self,
+        map: &RowMap,
+        interval: &Interval,
+        parity: &NewParity,
+        view: &View,
+    ) -> Result<Option<Logged<W>>, IoError> {
+        let at = map.start + interval.start;
+        // What the resync has not reached is made consistent by it: until then the log is not relied upon.
+        if !self.shared.has_log || !self.is_in_sync(at, interval.length) {
+            return Ok(None);
+        }
+        let slot = map.parity;
+        if !view.writable().contains(slot) {
+            // The member may have old parity, and return with it: it must be known to have missed this write.
+            if !view.is_recorded {
+                let _recorded = self.shared.settle_planned(None, &[]).await?;
+            }
+            return Ok(None);
+        }
+        let parity = self.partial_parity(map, interval, parity).await;
+        let request = LogRequest { slot, entry: self.entry(map, interval, &parity), parity };
+        match self.shared.calls.call(STEWARD, Call::LogParity(request)).await.logged()? {
+            LogOutcome::Logged => Ok(Some(Logged { shared: self.shared.clone(), slot })),
+            LogOutcome::NoMember => {
+                mark::hit(Mark::LogNoMember);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The runs of data chunks that follow one another, if there are several: each is written by itself then.
+    pub(super) fn runs_to_log(&self, interval: &Interval) -> Option<Vec<Interval>> {
+        let follows = |one: &[crate::row_plan::Segment]| one[0].data + 1 == one[1].data;
+        if !self.shared.has_log || interval.new.windows(2).all(follows) {
+            return None;
+        }
+        mark::hit(Mark::LogRunsApart);
+        let mut runs: Vec<Interval> = Vec::new();
+        for segment in &interval.new {
+            match runs.last_mut() {
+                Some(run) if run.new.last().is_some_and(|last| last.data + 1 == segment.data) => {
+                    run.new.push(segment.clone());
+                }
+                Some(_) | None => {
+                    let new = smallvec::smallvec![segment.clone()];
+                    runs.push(Interval { start: interval.start, length: interval.length, new });
+                }
+            }
+        }
+        Some(runs)
+    }
+
+    /// The xor of the data that is not to be written: the new parity without the new data. Nothing if all is written.
+    async fn partial_parity(&self, map: &RowMap, interval: &Interval, parity: &NewParity) -> WritePieces {
+        if interval.new.len() == map.data.len() {
+            return WritePieces::new();
+        }
+        let mut partial = buffers::take_contiguous(&self.shared.world, Pool::Row, interval.length).await;
+        parity.p.as_ref().expect("the parity is written").copy_to(&mut partial);
+        for new in &interval.new {
+            let mut at = 0;
+            for piece in new.from.iter() {
+                xor_into(&mut partial[at..at + piece.len()], piece);
+                at += piece.len();
+            }
+        }
+        buffers::one_piece(partial).freeze()
+    }
+
+    fn entry(&self, map: &RowMap, interval: &Interval, parity: &WritePieces) -> PplEntry {
+        let first = interval.new.first().expect("something is written").data as u64;
+        let sector = map.row.0 * self.layout.stripe().0 + first * self.layout.chunk().0 + interval.start.0;
+        let length = interval.length.len_bytes() as u32;
+        PplEntry {
+            data_sector: ArraySector(sector),
+            parity_bytes: parity.bytes() as u32,
+            data_bytes: length * interval.new.len() as u32,
+            parity_slot: map.parity.0.into(),
+            checksum: parity_checksum(parity.iter().next().map_or(&[], |piece| &piece[..])),
+        }
+    }
+}
