@@ -72,6 +72,8 @@ pub struct Array<W: World> {
     corrector: Rc<Corrector<W>>,
     /// On shard 0.
     lifecycle: Option<Lifecycle<W>>,
+    /// It is to be opened read-only, and would read wrong bytes.
+    is_unreadable: bool,
 }
 
 impl<W: World> Array<W> {
@@ -128,7 +130,8 @@ impl<W: World> Array<W> {
         let is_first = shared.world.shard() == STEWARD;
         let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, (bitmap, ppl), io, read_watch.clone()));
         let reader = Reader::new(shared.clone(), rows);
-        Rc::new(Array { shared, reader, writer, read_watch, pass, corrector, lifecycle })
+        let is_unreadable = shared.config.read_only && !shared.config.force && plan.must_write_to_read();
+        Rc::new(Array { shared, reader, writer, read_watch, pass, corrector, lifecycle, is_unreadable })
     }
 
     /// This shard's current view. Do not keep it across an await.
@@ -168,6 +171,9 @@ impl<W: World> Array<W> {
     /// Brings the superblocks up to date, and opens the gate. A dirty array is then made consistent beside its requests:
     /// see [`Array::wait`]. Shard 0 only.
     pub async fn start(&self) -> Result<(), StartError> {
+        if self.is_unreadable {
+            return Err(StartError::ReadOnlyLog);
+        }
         self.lifecycle().start().await
     }
 

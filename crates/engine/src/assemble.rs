@@ -248,6 +248,12 @@ pub struct StartPlan {
 }
 
 impl StartPlan {
+    /// Whether blocks of a missing member could be read wrong until what the partial parity logs name is made good.
+    pub fn must_write_to_read(&self) -> bool {
+        let has_replays = self.ppl.as_ref().is_some_and(|ppl| !ppl.replays.is_empty());
+        self.is_dirty && !self.missing.is_empty() && has_replays
+    }
+
     /// Indexes into `members` of the members in a slot whose superblock on disk is behind `events`.
     ///
     /// The caller must write them with `events` and the template's roles, and wait for that, before the next round

@@ -41,6 +41,12 @@ pub enum StartError {
     /// The superblocks could not be written.
     #[error("the superblocks could not be brought up to date")]
     Record(#[source] IoError),
+    /// Blocks of a missing member would be computed from parity that is to be made good first, which writes it.
+    #[error(
+        "a member is missing, and what its partial parity logs name must be made good before it can be read: start it for \
+         writing, or with --force"
+    )]
+    ReadOnlyLog,
     /// A stop arrived during the start; a dirty array stays dirty.
     #[error("the array was stopped while it was being started")]
     Stopping,
@@ -202,6 +208,9 @@ impl<W: World> Lifecycle<W> {
         if !self.steward.shared.is_redundant() {
             self.steward.publish(Change::Open).await;
             return Ok(());
+        }
+        if let Some(ppl) = &self.ppl {
+            ppl.distrust().await.map_err(StartError::Frozen)?;
         }
         self.recorder.catch_up().await.map_err(StartError::Record)?;
         assert!(steward.master().lagging_images().is_empty(), "all members have the freshest superblock");

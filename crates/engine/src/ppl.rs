@@ -11,8 +11,8 @@
 //!
 //!   rows wait          one write (FUA) for all that wait: header, entries, partial parity -> they write data and parity
 //!                      all of these are done -> flush the members -> the next write, over the last one
-//!   start              make good what the logs name -> flush -> first headers: complete -> no entries -> the gate opens
-//!   start, unsure      first headers: none -> the gate opens, a resync runs -> flush -> first headers: complete
+//!   start              make good what the logs name -> flush -> no entries -> first headers: complete -> the gate opens
+//!   start, unsure      first headers: none -> superblocks -> the gate opens, a resync runs -> flush -> first headers: complete
 //!   a new member       no entries, first header -> superblocks list it in the slot
 //! ```
 //!
@@ -37,7 +37,7 @@ use crate::{Pool, World, buffers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Notify, join_all};
-use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sector, Sectors, Slot, WritePieces};
+use uraid_block::{Device, ErrorKind, Fua, IoError, Range, SECTOR_BYTES, Sector, Sectors, Slot, WritePieces};
 use uraid_format::ppl::{PPL_ENTRIES_MAX, PPL_HEADER_SECTORS, PplEntry, PplHeader};
 
 /// A stretch of a row that waits to be logged.
@@ -197,10 +197,10 @@ impl<W: World> Ppl<W> {
             mark::hit(Mark::LogWriteFailed);
             self.judge.judge_members(&failed).await;
         }
-        // The member of a parity that is not written must be known to have missed it: no log names the row.
+        // A member of the parity that is not written must be known to have missed it: its log does not name the row.
         let version = steward.master().version();
         let is_left = members.len() > failed.len();
-        if !is_left || !failed.is_empty() {
+        if !is_left || !steward.master().is_recorded() {
             self.recorder.record_up_to(version).await?;
         }
         Ok(if is_left { LogOutcome::Logged } else { LogOutcome::NoMember })
@@ -224,14 +224,10 @@ impl<W: World> Ppl<W> {
         pieces.freeze()
     }
 
-    /// Where the log of a member begins, behind the first header.
-    fn log_start(&self, member: usize) -> Option<Sector> {
-        self.steward.master().log_area(member).map(|area| area + PPL_HEADER_SECTORS)
-    }
-
+    /// Writes the header with its entries, and their partial parity, behind the first header.
     async fn write_log(&self, member: usize, bytes: WritePieces) -> Result<(), IoError> {
-        let start = self.log_start(member).expect("a member in a slot has a log");
-        self.write(member, start, bytes).await
+        let area = self.steward.master().log_area(member).expect("a member in a slot has a log");
+        self.write(member, area.start + PPL_HEADER_SECTORS, bytes).await
     }
 
     async fn write(&self, member: usize, at: Sector, bytes: WritePieces) -> Result<(), IoError> {
@@ -242,8 +238,10 @@ impl<W: World> Ppl<W> {
 
     /// Makes good what the logs name, and begins them anew. The gate is closed.
     pub(crate) async fn begin(&self) -> Result<(), IoError> {
-        if !self.replay().await? {
-            // A resync makes good what could not be read.
+        let is_whole = self.replay().await?;
+        let lacks_a_member = self.steward.master().readable().count() < usize::from(self.steward.shared.layout.slots());
+        if !is_whole && !lacks_a_member {
+            // A resync makes good what could not be read. Without a member it could not, and all other rows are right.
             self.is_complete.set(false);
         }
         if self.is_complete.get() {
@@ -251,12 +249,28 @@ impl<W: World> Ppl<W> {
             shards.into_iter().for_each(Answer::done);
         }
         let is_complete = self.is_complete.get() || sabotage::is(Sabotage::LogCompleteEarly);
-        // What the log named is not needed once the first header says what holds without it.
-        self.on_members(async |member| {
-            self.write_first(member, is_complete).await?;
-            self.write_no_entries(member).await
-        })
-        .await
+        self.on_members(|member| self.begin_log(member, is_complete)).await
+    }
+
+    /// If the logs cannot be relied upon: makes sure that no later start does, before superblocks list members that were
+    /// taken by force.
+    pub(crate) async fn distrust(&self) -> Result<(), IoError> {
+        if self.is_complete.get() {
+            return Ok(());
+        }
+        self.on_members(|member| self.write_first(member, false)).await
+    }
+
+    /// What the log of a member names is not needed any more. Nothing is left of it, nor of the headers that md has written
+    /// anywhere in the area, which md would find behind ours. Then the first header says what holds without it.
+    async fn begin_log(&self, member: usize, is_complete: bool) -> Result<(), IoError> {
+        let area = self.steward.master().log_area(member).ok_or(IoError::from(ErrorKind::NoSpace))?;
+        assert!(!self.steward.shared.config.read_only, "nothing is written to a member of a read-only array");
+        let device = self.steward.shared.members.get(member);
+        let behind = Range::new(area.start + PPL_HEADER_SECTORS, area.length - PPL_HEADER_SECTORS);
+        device.write_zeroes(behind).await?;
+        device.flush().await?;
+        self.write_first(member, is_complete).await
     }
 
     /// Every row is consistent, and flushed: the logs are complete.
@@ -269,12 +283,7 @@ impl<W: World> Ppl<W> {
 
     /// Begins the log of a member that is to take a slot. An error is the member's.
     pub(crate) async fn give_to(&self, member: usize) -> Result<(), IoError> {
-        let has_area = self.log_start(member).is_some();
-        if !has_area {
-            return Err(uraid_block::ErrorKind::NoSpace.into());
-        }
-        self.write_no_entries(member).await?;
-        self.write_first(member, self.is_complete.get()).await
+        self.begin_log(member, self.is_complete.get()).await
     }
 
     /// Judges a member that could not take a log.
@@ -283,15 +292,11 @@ impl<W: World> Ppl<W> {
     }
 
     async fn write_first(&self, member: usize, is_complete: bool) -> Result<(), IoError> {
-        let start = self.steward.master().log_area(member).expect("a member in a slot has a log");
+        let area = self.steward.master().log_area(member).expect("a member in a slot has a log");
         let header = PplHeader::complete(&self.set_uuid()).encode();
         let none = [0; PPL_HEADER_SECTORS.len_bytes()];
         let bytes = if is_complete { &header[..] } else { &none[..] };
-        self.write(member, start, self.header_pieces(bytes).await).await
-    }
-
-    async fn write_no_entries(&self, member: usize) -> Result<(), IoError> {
-        self.write_log(member, self.header_pieces(&[0; PPL_HEADER_SECTORS.len_bytes()]).await).await
+        self.write(member, area.start, self.header_pieces(bytes).await).await
     }
 
     /// Does something on every member with a slot, at once, and judges those where it fails.

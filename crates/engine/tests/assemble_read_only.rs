@@ -408,3 +408,20 @@ fn a_member_is_never_recovered_further_than_its_end() {
     let size = members[1].superblock.size;
     assert_eq!(recovering(&start(&members).unwrap()), [(1, 1, size.0)]);
 }
+
+/// md refuses such a log. Its first header would be written over the superblock, or over data.
+#[test]
+fn a_partial_parity_log_over_something_else_is_not_written() {
+    use uraid_format::ppl::{PplLog, PplState};
+    let place = array(Level::Raid5, 3, 0)[0].superblock.clone();
+    let to_data = (place.data_offset.0 - place.super_offset.0) as i32;
+    for (what, offset) in [("the superblock", 0), ("data", to_data), ("the first data", to_data - 200)] {
+        let mut members = array(Level::Raid5, 3, 0);
+        for member in &mut members {
+            member.superblock.features = Features::PPL;
+            member.superblock.bitmap_offset = 264 << 16 | offset;
+            member.ppl = Some(PplLog { state: PplState::Empty, stretches: Vec::new() });
+        }
+        assert_eq!(start(&members).unwrap().read_only, Some(ReadOnlyReason::Ppl), "over {what}");
+    }
+}

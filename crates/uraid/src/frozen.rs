@@ -51,7 +51,7 @@ pub(crate) fn advice(kind: ErrorKind, is_redundant: bool) -> &'static str {
 pub(crate) fn start_text<'a>(status: &Status, error: &StartError, name: impl Fn(usize) -> &'a str) -> String {
     let kind = match error {
         StartError::Record(error) | StartError::Frozen(error) => error.kind,
-        StartError::Stopping => return String::new(),
+        StartError::Stopping | StartError::ReadOnlyLog => return String::new(),
     };
     let members: Vec<&str> = members(status, kind).map(|(index, _)| name(index)).collect();
     let has_no_room = kind == ErrorKind::NoSpace;

@@ -126,8 +126,9 @@ const LONGEST: Sectors = Sectors((uraid_block::buffer::LARGE_BLOCK_BYTES / SECTO
 
 /// The room for partial parity behind the log's header, which follows the first header.
 fn log_room(candidate: &Candidate) -> Option<Sectors> {
-    let area = candidate.superblock.ppl_extent()?;
-    area.length.0.checked_sub(2 * PPL_HEADER_SECTORS.0).map(Sectors)
+    let area = candidate.superblock.ppl_room()?;
+    let is_inside = area.start.0 + area.length.0 <= candidate.device_size.0;
+    area.length.0.checked_sub(2 * PPL_HEADER_SECTORS.0).filter(|_| is_inside).map(Sectors)
 }
 
 /// What an entry says, by md's rules; `None` if it does not fit the array.
@@ -228,5 +229,97 @@ mod tests {
         assert_eq!(told(12, 8, 8, 3), None, "more than the chunk has");
         assert_eq!(told(32, 16, 8, 3), None, "more chunks than the row has");
         assert_eq!(told(4, 4, 8, 3), None, "less data than parity");
+    }
+
+    /// md's rule, sector by sector: the place in the strip, the slots of the data that is read.
+    fn as_md_says(layout: &ParityLayout, entry: &PplEntry) -> Vec<(u64, Vec<Slot>)> {
+        let (chunk, data_disks) = (layout.chunk().0, layout.stripe().0 / layout.chunk().0);
+        let (data, parity) = (u64::from(entry.data_bytes), u64::from(entry.parity_bytes));
+        let first = entry.data_sector.0;
+        let (disks, strip, last) = if parity / 512 < chunk {
+            let (disks, strip) = match data.checked_div(parity) {
+                Some(disks) => (disks, parity / 512),
+                None => (data_disks, data / 512 / data_disks),
+            };
+            (disks, strip, first + (disks.max(1) - 1) * chunk + strip)
+        } else {
+            (data_disks, chunk, first + data / 512)
+        };
+        let mut rows = Vec::new();
+        for at in 0..strip {
+            let sectors = (0..disks).map(|disk| first + at + disk * chunk).filter(|sector| *sector < last);
+            let slots: Vec<Slot> = sectors
+                .map(|sector| {
+                    let part =
+                        layout.rows(ArrayRange::new(uraid_block::ArraySector(sector), Sectors(1))).next().unwrap();
+                    layout.row(part.row).data[(part.start.0 / chunk) as usize]
+                })
+                .collect();
+            if !slots.is_empty() {
+                rows.push((at, slots));
+            }
+        }
+        rows
+    }
+
+    /// Whatever an entry says, it names what md takes it for, or nothing.
+    #[test]
+    fn no_entry_names_what_md_would_not_make_good() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        let mut named = 0;
+        for _ in 0..20_000 {
+            let chunk = [8, 16, 128, 1024][random(4) as usize];
+            let raid_disks = [2, 3, 4, 5, 64][random(5) as usize];
+            let spec = Spec {
+                level: Level::Raid5,
+                layout: random(4) as u32,
+                chunk: Sectors(chunk),
+                raid_disks,
+                size: Sectors(chunk * 3),
+                member_sizes: Vec::new(),
+            };
+            let Ok(Layout::Parity(layout)) = Layout::new(&spec) else { panic!("a raid5") };
+            let end = chunk * 3 * u64::from(raid_disks - 1);
+            let is_wild = random(20) == 0;
+            let parity = if is_wild {
+                random(u64::from(u32::MAX))
+            } else {
+                [0, 512, 4096, chunk * 512, random(chunk + 2) * 512][random(5) as usize]
+            };
+            let times = 1 + random(u64::from(raid_disks));
+            let data = match random(4) {
+                0 => random(u64::from(u32::MAX)),
+                1 => random(chunk * 3) * 512,
+                2 => (1 + random(chunk)) * 512 * u64::from(raid_disks - 1),
+                _ => parity * times,
+            };
+            let sector = if random(50) == 0 { u64::MAX - random(3) } else { random(end + 4) };
+            let slot = Slot(random(u64::from(raid_disks)) as u16);
+            let entry = PplEntry {
+                data_sector: ArraySector(sector),
+                parity_bytes: parity.min(16 << 20) as u32,
+                data_bytes: data.min(u64::from(u32::MAX)) as u32,
+                parity_slot: if random(20) == 0 { random(1 << 32) as u32 } else { slot.0.into() },
+                checksum: 0,
+            };
+            let stretch = LoggedStretch { entry, parity: vec![7; entry.parity_bytes as usize] };
+            let Some(replays) = replays_of(&layout, slot, &stretch) else { continue };
+            named += 1;
+            let chunk_start = |replay: &PplReplay| replay.at.0 % chunk;
+            let start = sector % chunk;
+            let mut found: Vec<(u64, Vec<Slot>)> = Vec::new();
+            for replay in &replays {
+                assert!(replay.parity.is_empty() || replay.parity.len() == replay.length.len_bytes());
+                assert!(replay.at.0 + replay.length.0 <= chunk * 3 && replay.parity_slot == slot);
+                let from = chunk_start(replay) - start;
+                found.extend((from..from + replay.length.0).map(|at| (at, replay.written.clone())));
+            }
+            assert_eq!(found, as_md_says(&layout, &entry), "{entry:?}, chunk {chunk}, of {raid_disks}");
+        }
+        assert!(named > 100, "{named}");
     }
 }

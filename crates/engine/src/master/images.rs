@@ -5,7 +5,7 @@
 use super::{Master, MemberState};
 use crate::StartPlan;
 use crate::sabotage::{self, Sabotage};
-use uraid_block::{Sector, SlotSet};
+use uraid_block::{Extent, Sector, SlotSet};
 use uraid_format::{Features, Role, Superblock};
 
 /// The superblock of one member, by its index in the start plan.
@@ -106,9 +106,9 @@ impl Master {
         self.template.set_uuid
     }
 
-    /// Where the area of a member's partial parity log begins on its device.
-    pub(crate) fn log_area(&self, member: usize) -> Option<Sector> {
-        self.superblocks[member].ppl_extent().map(|area| area.start)
+    /// The area of a member's partial parity log on its device.
+    pub(crate) fn log_area(&self, member: usize) -> Option<Extent<Sector>> {
+        self.superblocks[member].ppl_room()
     }
 
     /// Failed members that the next round does not name.

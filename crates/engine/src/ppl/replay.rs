@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
 use crate::{Pool, World, buffers};
-use uraid_block::{IoError, Sectors, Slot};
+use uraid_block::{Device, ErrorKind, IoError, Sectors, Slot};
 use uraid_parity::xor_into;
 
 /// What came of a piece of a stretch.
@@ -36,12 +36,14 @@ impl<W: World> Ppl<W> {
                 match self.replay_piece(replay, Sectors(from), length).await {
                     Piece::Written(failed) => failures.extend(failed),
                     Piece::Unneeded => {}
-                    // One sector that cannot be read keeps no other one from being made good.
+                    // One block that cannot be read keeps no other one from being made good.
                     Piece::Unreadable => {
-                        is_whole = false;
-                        for at in from..from + length.0 {
-                            if let Piece::Written(failed) = self.replay_piece(replay, Sectors(at), Sectors(1)).await {
-                                failures.extend(failed);
+                        for at in (from..from + length.0).step_by(self.block_of(replay) as usize) {
+                            let length = Sectors(self.block_of(replay).min(from + length.0 - at));
+                            match self.replay_piece(replay, Sectors(at), length).await {
+                                Piece::Written(failed) => failures.extend(failed),
+                                Piece::Unneeded => {}
+                                Piece::Unreadable => is_whole = false,
                             }
                         }
                     }
@@ -59,6 +61,14 @@ impl<W: World> Ppl<W> {
         self.steward.master().frozen_error().map_or(Ok(is_whole), Err)
     }
 
+    /// The least that can be written of the members, in sectors.
+    fn block_of(&self, replay: &PplReplay) -> u64 {
+        let shared = &self.steward.shared;
+        let slots = replay.written.iter().chain([&replay.parity_slot]);
+        let slots = slots.filter(|slot| shared.view().has_member(**slot));
+        slots.map(|slot| shared.member(*slot).geometry().logical_block.0).max().unwrap_or(1).max(1)
+    }
+
     async fn replay_piece(&self, replay: &PplReplay, from: Sectors, length: Sectors) -> Piece {
         let shared = &self.steward.shared;
         let at = replay.at + from;
@@ -72,11 +82,19 @@ impl<W: World> Ppl<W> {
             mark::hit(Mark::LogSkipped);
             return Piece::Unneeded;
         }
+        let lists = |slot: &Slot| shared.lists_some(*slot, at, length);
+        if length.0 <= self.block_of(replay) && replay.written.iter().any(lists) {
+            // What is listed is computed from the others and the parity: this is what tells it.
+            mark::hit(Mark::LogSkipped);
+            return Piece::Unneeded;
+        }
         for slot in &replay.written {
             let run = shared.with_view(|view| MemberRun::by(view, *slot, at, length));
             let into = buffers::one_piece(buffers::take_contiguous(&shared.world, Pool::Pass, length).await);
             match shared.read_run(&run, into).await {
                 Ok(block) => xor_into(&mut parity, &block),
+                // It will be failed, and then it is as if it were missing.
+                Err(failed) if failed.error.kind == ErrorKind::Gone => return Piece::Unneeded,
                 Err(_) => {
                     mark::hit(Mark::LogUnreadable);
                     return Piece::Unreadable;

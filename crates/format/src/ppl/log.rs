@@ -66,6 +66,10 @@ impl PplLog {
             is_complete |= at == 0 && header.is_complete();
             let next = at + header.log_bytes();
             last = Some((at, header));
+            if is_complete && at > 0 {
+                // What is behind it is partial parity, or what md has left.
+                break;
+            }
             at = next;
         }
         let Some((at, header)) = last else { return PplLog { state: PplState::Damaged, stretches: Vec::new() } };
@@ -133,6 +137,8 @@ mod tests {
         assert_eq!(found(&[complete, &header(2, &[5, 6])]), (PplState::Complete, vec![5, 6]));
         assert_eq!(found(&[complete, &header(0, &[5])]), (PplState::Complete, vec![]), "older than the first");
         assert_eq!(found(&[complete, &damaged]), (PplState::Complete, vec![5]), "torn: its rows were not begun");
+        let ring = [complete, &header(2, &[5]), &header(1000, &[6])];
+        assert_eq!(found(&ring), (PplState::Complete, vec![5]), "md has left the third one");
         assert_eq!(found(&[empty]), (PplState::Empty, vec![]));
         assert_eq!(found(&[&header(3, &[1]), &header(4, &[2]), &header(2, &[3])]), (PplState::Entries, vec![2]));
         assert_eq!(found(&[&header(3, &[1]), &damaged]), (PplState::Damaged, vec![5]));

@@ -44,6 +44,17 @@ impl Superblock {
         (size > 0).then(|| Extent::new(start, Sectors(size.into())))
     }
 
+    /// The same area, if nothing else lies in it: superblock, bad-block log, data.
+    pub fn ppl_room(&self) -> Option<Extent<Sector>> {
+        let area = self.ppl_extent()?;
+        let superblock = Extent::new(self.super_offset, Sectors(SUPERBLOCK_SECTORS));
+        let data = (!self.data_size.is_zero()).then(|| Extent::new(self.data_offset, self.data_size));
+        let mut taken = [Some(superblock), self.bad_blocks_extent(), data].into_iter().flatten();
+        let overlaps =
+            |other: Extent<Sector>| other.start < area.start + area.length && area.start < other.start + other.length;
+        (!taken.any(overlaps)).then_some(area)
+    }
+
     /// The area of the bad-block log, whether it is in force or not; `None` without one, or if it would be outside of
     /// every device.
     pub fn bad_blocks_extent(&self) -> Option<Extent<Sector>> {

@@ -2,20 +2,34 @@
 //! Owns: what may be lost then, at every step of some runs; crashes in the start that follows. Not here: what an entry of
 //! a log says (`engine`), logs that md has written (the VM).
 
+mod rare;
+
 use super::spares::{content_of, fail, fill, wait};
 use super::*;
 use uraid_sim::disk::CrashMode;
+
+thread_local! {
+    /// Whether members of a new rig have bad-block logs.
+    pub(super) static HAS_LISTS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Layout, slots, shards.
 const CASES: [(u32, u16, u16); 4] = [(2, 3, 1), (2, 4, 3), (0, 4, 1), (5, 4, 2)];
 
 fn rig_with_ppl(layout: u32, slots: u16, shards: u16, spares: u16, seed: u64) -> Rig {
-    let shape = Shape { level: 5, layout, chunk: 4, slots, size: 24, member_sizes: Vec::new() };
+    rig_of_chunk(4, layout, slots, shards, spares, seed)
+}
+
+/// Six rows.
+fn rig_of_chunk(chunk: u64, layout: u32, slots: u16, shards: u16, spares: u16, seed: u64) -> Rig {
+    let size = 6 * chunk;
+    let shape = Shape { level: 5, layout, chunk, slots, size, member_sizes: Vec::new() };
     let mut rng = Rng::new(seed);
     let executor = Executor::new(rng.fork(), false);
     let all = usize::from(slots + spares);
     let plain = Setup::plain(shape);
-    let setup = Setup { spares, shards, data_offsets: vec![16; all], data_sizes: vec![24; all], ..plain }.with_ppl();
+    let setup = Setup { spares, shards, data_offsets: vec![16; all], data_sizes: vec![size; all], ..plain };
+    let setup = if HAS_LISTS.get() { setup.with_logs().with_ppl() } else { setup.with_ppl() };
     let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
     rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
     (slots..slots + spares).for_each(|spare| {
@@ -28,9 +42,9 @@ fn rig_with_ppl(layout: u32, slots: u16, shards: u16, spares: u16, seed: u64) ->
 /// A write of one run, with the byte that it writes.
 #[derive(Clone, Copy, Debug)]
 struct Written {
-    at: u64,
-    length: u64,
-    byte: u8,
+    pub(super) at: u64,
+    pub(super) length: u64,
+    pub(super) byte: u8,
 }
 
 /// What happens before the writes, or among them.
@@ -111,7 +125,8 @@ fn assembled(images: &[Option<Vec<u8>>], text: &str) -> StartPlan {
         let superblock = Superblock::parse(bytes, Sector(8), size).expect("a whole superblock");
         disks.push(disk);
         let ppl = uraid_sim::ppl::ppl_of(image, &superblock);
-        uraid_engine::Candidate { ppl, ..uraid_engine::Candidate::new(superblock, size) }
+        let bad_blocks = uraid_sim::judge::bad_block_log_of(image, &superblock).expect("a good log");
+        uraid_engine::Candidate { ppl, bad_blocks, ..uraid_engine::Candidate::new(superblock, size) }
     };
     let candidates: Vec<_> = here.map(candidate).collect();
     let options = uraid_engine::AssembleOptions { run: true, ..Default::default() };
