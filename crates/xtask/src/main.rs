@@ -52,6 +52,8 @@ cargo xtask vm matrix --handover
                         arrays written without a member, by uraid or the kernel; the kernel takes over and rebuilds
 cargo xtask vm matrix --force
                         uraid fails members and is killed; `mdadm --assemble --force` must not believe them
+cargo xtask vm matrix --ppl
+                        a raid5 with a partial parity log is cut off by one side, with or without a member; the other takes over
 cargo xtask vm matrix --rebuild
                         the kernel is cut off while it rebuilds a member; uraid recovers it, or a part; the kernel goes on
 cargo xtask vm matrix --reshape

@@ -256,6 +256,22 @@ writes, also over the first range, and another member cannot write eight sectors
 uraid left them, reads what was written, and `check`s to `mismatch_cnt` 0. Run on Linux 6.1 and 6.12; a raid1 and a raid5
 are part of `cargo xtask vm matrix`.
 
+`cargo xtask vm matrix --ppl`: raid5 arrays with a partial parity log, made by uraid and by the kernel, in five layouts,
+with 3 and 4 members and metadata 1.0, 1.1 and 1.2. `mdadm --examine` has no complaint and uraid's text is the same; the
+superblocks of both makers are equal but for ids, times, events and state. Five clients write at once, in requests of 512
+bytes to several chunks, and are cut off:
+
+- The kernel loses its power, while one member of each array is behind the others. `uraid serve` reads every answered
+  write; clients write, and uraid is killed. It starts once more, moves little of a member, and is killed again. After
+  each kill the parity of rows that the logs name is spoiled, as if it had not been written.
+- The kernel reads every answered write, `check`s to `mismatch_cnt` 0, writes, and loses its power again.
+- `uraid serve` reads every answered write, and stops. The kernel does too, and `check`s to `mismatch_cnt` 0.
+
+In half of the arrays a member is lost with each crash, another one each time. uraid starts without it and needs no
+`--force`, the kernel starts with `mdadm --assemble --run`; each recovers the member before the next crash. Only sectors
+that were in flight may hold something else. Run on Linux 6.12, every fifth array also on 6.1; two arrays are part of
+`cargo xtask vm matrix`.
+
 `cargo xtask vm matrix --day`: an XFS on a raid6 is written by the real binary while members fail, are recovered, removed,
 added and taken back, a check and a repair run, and uraid is killed in each of these. The kernel then finds nothing to
 recover, the bitmap, and `mismatch_cnt` 0. Both forms are run on Linux 6.12, the first also on 6.1; some of the first and

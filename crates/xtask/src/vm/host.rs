@@ -2,6 +2,7 @@
 //! Owns: create, serve, copy, examine. Not here: which arrays, and what must come out (`matrix`).
 //! Invariant: a server that this file started is gone when its `Served` is.
 
+use super::machine::kill_child_of;
 use super::{Lab, LabError, at, lab_error, output_of};
 use crate::project;
 use std::io::{BufRead, BufReader, Read};
@@ -194,11 +195,7 @@ impl Served {
 
     /// Ends it at once, as a crash would, and waits until nothing holds its members any more.
     pub(crate) fn kill(mut self, members: &[PathBuf]) -> Lab<()> {
-        // `timeout` cannot hand this signal on, so it goes to the child of `timeout`, which then ends too.
-        let parent = self.child.id();
-        let children = PathBuf::from(format!("/proc/{parent}/task/{parent}/children"));
-        let child = at(&children, std::fs::read_to_string(&children))?;
-        output_of(Command::new("kill").args(["-s", "KILL", child.trim()]))?;
+        kill_child_of(self.child.id())?;
         at(&self.errors, self.child.wait())?;
         members.iter().try_for_each(|member| wait_until_free(member))
     }

@@ -3,7 +3,7 @@
 //! Invariant: the machine is gone when `run` returns, and it ends by itself after its time.
 
 use super::kernel::{Release, kernel};
-use super::{Lab, LabError, at, initramfs, lab_error};
+use super::{Lab, LabError, at, initramfs, lab_error, output_of};
 use crate::packages;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -46,14 +46,26 @@ const CPU: &str = "max,-cx16";
 const DISKS_MAX: usize = 8 * 24;
 const SERIAL_BYTES_MAX: usize = 20;
 
+/// A script that is to be cut off says this after its end, from the background.
+const POWER_CUT: &str = "power-cut";
+/// More requests than these a second wait in QEMU, and are lost with it.
+const SLOW: &str = ",throttling.iops-write=20";
+
 impl Machine {
     /// Boots, passes on what the script says, and returns the facts among it; a script that fails is an error.
     pub(crate) fn facts(&self) -> Lab<Facts> {
+        self.facts_until_cut(&[])
+    }
+
+    /// The same, but the machine is gone at once when the script says [`POWER_CUT`]. Writes to the disks of these images
+    /// take long: those of the others are done when they are not.
+    pub(crate) fn facts_until_cut(&self, slow: &[PathBuf]) -> Lab<Facts> {
         let mut facts = Facts::new();
-        let status = self.run(&mut |line| match line.split(' ').collect::<Vec<_>>().as_slice() {
+        let status = self.run_until_cut(slow, &mut |line| match line.split(' ').collect::<Vec<_>>().as_slice() {
             ["fact", name, key, value] => {
                 facts.insert(((*name).to_string(), (*key).to_string()), (*value).to_string());
             }
+            [POWER_CUT] => {}
             _ => println!("guest: {line}"),
         })?;
         if status == 0 { Ok(facts) } else { lab_error(format!("the guest's script ended with {status}")) }
@@ -61,13 +73,17 @@ impl Machine {
 
     /// Boots, hands every line of the script's output to `line`, and returns the script's exit status.
     pub(crate) fn run(&self, line: &mut dyn FnMut(&str)) -> Lab<u8> {
+        self.run_until_cut(&[], line)
+    }
+
+    fn run_until_cut(&self, slow: &[PathBuf], line: &mut dyn FnMut(&str)) -> Lab<u8> {
         let kernel = kernel(self.release)?;
         let scratch = Scratch::new("uraid-vm")?;
         let initrd = scratch.path.join("initrd");
         at(&initrd, std::fs::write(&initrd, initramfs::build(&kernel, &self.script, &self.arguments)?))?;
         let console = scratch.path.join("console");
         let status = scratch.path.join("status");
-        let mut command = self.command(&kernel.image, &initrd, &console, &status)?;
+        let mut command = self.command(&kernel.image, &initrd, &console, &status, slow)?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -75,7 +91,12 @@ impl Machine {
             .map_err(|error| LabError::Trouble(format!("cannot start QEMU: {error}")))?;
         let output = child.stdout.take().expect("stdout is piped");
         for text in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            line(String::from_utf8_lossy(&text).trim_end_matches('\r'));
+            let text = String::from_utf8_lossy(&text);
+            let text = text.trim_end_matches('\r');
+            line(text);
+            if text == POWER_CUT {
+                kill_child_of(child.id())?;
+            }
         }
         let ended = at(&scratch.path, child.wait())?;
         let told = std::fs::read_to_string(&status).unwrap_or_default();
@@ -94,7 +115,7 @@ impl Machine {
     }
 
     /// Wrapped in `timeout`, so that the machine ends even if this process does not.
-    fn command(&self, image: &Path, initrd: &Path, console: &Path, status: &Path) -> Lab<Command> {
+    fn command(&self, image: &Path, initrd: &Path, console: &Path, status: &Path, slow: &[PathBuf]) -> Lab<Command> {
         let Some(qemu) = packages::find("qemu-system-x86_64") else {
             return lab_error("qemu-system-x86_64 is missing");
         };
@@ -126,8 +147,9 @@ impl Machine {
             }
             let read_only = if disk.is_read_only { "on" } else { "off" };
             // The guest's flushes need not reach the host's disk: power cuts are not tested here.
+            let limit = if slow.contains(&disk.image) { SLOW } else { "" };
             command.arg("-drive").arg(format!(
-                "if=none,id=disk{index},file={},format=raw,discard=unmap,cache=unsafe,read-only={read_only}",
+                "if=none,id=disk{index},file={},format=raw,discard=unmap,cache=unsafe,read-only={read_only}{limit}",
                 escaped(&disk.image)
             ));
             let multifunction = if index % 8 == 0 { ",multifunction=on" } else { "" };
@@ -139,6 +161,13 @@ impl Machine {
         }
         Ok(command)
     }
+}
+
+/// Ends the child of `timeout`, which then ends, too; it could not hand this signal on.
+pub(crate) fn kill_child_of(parent: u32) -> Lab<()> {
+    let children = PathBuf::from(format!("/proc/{parent}/task/{parent}/children"));
+    let child = at(&children, std::fs::read_to_string(&children))?;
+    output_of(Command::new("kill").args(["-s", "KILL", child.trim()])).map(|_| ())
 }
 
 /// A comma in a QEMU option value is written twice.

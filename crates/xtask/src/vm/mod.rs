@@ -16,6 +16,7 @@ mod kernel;
 mod load;
 mod machine;
 mod matrix;
+mod ppl;
 mod rebuild;
 mod recovery;
 mod reshape;
@@ -143,6 +144,7 @@ pub(crate) fn matrix() -> Tally {
     sum.add(tally_of(rebuilt));
     sum.add(tally_of(bitmap::run_short()));
     sum.add(tally_of(bad_blocks::run_short()));
+    sum.add(tally_of(ppl::run_short()));
     sum.add(tally_of(day::run()));
     sum
 }
@@ -154,7 +156,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-/// `vm matrix [--full [MINUTES] | --bad-blocks | --bitmap | --day | --handover | --force | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
+/// `vm matrix [--full [MINUTES] | --bad-blocks | --bitmap | --day | --handover | --force | --ppl | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
 /// other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let tally = match words {
@@ -172,11 +174,12 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
         ["--day"] => tally_of(day::run()),
         ["--handover"] => tally_of(handover::run()),
         ["--force"] => force::run_full(),
+        ["--ppl"] => ppl::run_full(),
         ["--rebuild"] => rebuild::run_full(),
         ["--reshape"] => reshape::run_full(),
         _ => {
             println!(
-                "vm matrix takes --full, --bad-blocks, --bitmap, --day, --handover, --force, --rebuild, --reshape, or nothing"
+                "vm matrix takes --full, --bad-blocks, --bitmap, --day, --handover, --force, --ppl, --rebuild, --reshape, or nothing"
             );
             return false;
         }
