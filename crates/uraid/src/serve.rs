@@ -83,7 +83,12 @@ fn announce<'a>(name: &str, plan: &StartPlan, read_only: Option<String>, member:
     if let Some(reason) = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested)) {
         warn(&format!("{name}: opened read-only: {reason}"));
     }
-    if plan.is_dirty && plan.read_only.is_none() {
+    let is_made_good = plan.ppl.as_ref().is_some_and(|ppl| ppl.is_complete);
+    if plan.is_dirty && plan.read_only.is_none() && is_made_good {
+        warn(&format!(
+            "{name}: was not stopped cleanly: its partial parity log says what to make good, no resync is needed"
+        ));
+    } else if plan.is_dirty && plan.read_only.is_none() {
         let how_far = if plan.forced.is_dirty_degraded { ", as far as the members that are left allow," } else { "" };
         let what = "was not stopped cleanly or is new: it is made consistent";
         warn(&format!("{name}: {what}{how_far} while it takes requests"));

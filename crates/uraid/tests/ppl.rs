@@ -65,6 +65,7 @@ fn a_killed_array_needs_no_resync_and_its_parity_is_right() {
     let members = create(&scratch);
     let (content, kept) = killed_in_writes(&scratch, &members);
     let served = scratch.ready(&[], &members);
+    assert!(served.stderr().contains("no resync is needed"), "{}", served.stderr());
     let read = bytes_read(&scratch);
     assert!(read < 8 * MIB, "{read} bytes were read: a resync reads {}", 4 * SIZE);
     expect_kept(&served, &content, &kept);
