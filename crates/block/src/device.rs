@@ -57,6 +57,11 @@ pub trait Device {
     /// The device's geometry; constant while it is open.
     fn geometry(&self) -> &Geometry;
 
+    /// Whether writes, discards and zeroes are refused now, by choice. It may change while the device is open.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// Reads `into.length()` sectors from `at` into the buffers, in order, and returns them filled. On error the
     /// buffers are not returned: they go back to their arena when the device releases them.
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError>;

@@ -186,7 +186,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
 
     /// Whether the client has chosen an export that it may write.
     pub(crate) fn may_write(&self) -> bool {
-        self.phase.get() == Phase::Transmission && !self.offer().is_read_only()
+        self.phase.get() == Phase::Transmission && !self.agreement().read_only
     }
 
     /// Sets whether complete requests may be in the inbox.

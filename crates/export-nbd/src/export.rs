@@ -13,7 +13,7 @@ pub struct Export {
     pub name: String,
     /// A description for users, possibly empty.
     pub description: String,
-    /// Whether writes are refused.
+    /// Whether writes are refused. An export of a device that is read-only now is read-only for clients that come now.
     pub read_only: bool,
 }
 
@@ -53,6 +53,12 @@ impl Offer {
             payload_max,
             zeroes_are_fast: geometry.zeroes_after_discard && !geometry.discard_granularity.is_zero(),
         }
+    }
+
+    /// The same, read-only if it is not yet and `is_read_only`.
+    pub(crate) fn with_read_only(mut self, is_read_only: bool) -> Offer {
+        self.info.flags = self.info.flags.with_if(is_read_only, TransmissionFlags::READ_ONLY);
+        self
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

@@ -42,6 +42,8 @@ pub(crate) struct Agreement {
     pub(crate) allocation: bool,
     /// The index of the export.
     pub(crate) export: usize,
+    /// The client was told that the export is read-only. This stays so, even if the device takes writes again.
+    pub(crate) read_only: bool,
 }
 
 /// The result of some bytes.
@@ -281,8 +283,9 @@ impl Handshake {
         push_option_reply(out, option, OptionReply::Ack, &[]);
     }
 
-    fn agreed(&self, export: usize) -> Outcome {
-        Outcome::Agreed(Agreement { form: self.form, allocation: self.allocation == Some(export), export })
+    fn agreed(&self, offers: &[Offer], export: usize) -> Outcome {
+        let (allocation, read_only) = (self.allocation == Some(export), offers[export].is_read_only());
+        Outcome::Agreed(Agreement { form: self.form, allocation, export, read_only })
     }
 
     fn export_name(&mut self, offers: &[Offer], data: &[u8], out: &mut Vec<u8>) -> Outcome {
@@ -293,7 +296,7 @@ impl Handshake {
         if !self.flags.contains(HandshakeFlags::NO_ZEROES) {
             out.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
         }
-        self.agreed(export)
+        self.agreed(offers, export)
     }
 
     fn query(&mut self, offers: &[Offer], option: OptionCode, data: &[u8], out: &mut Vec<u8>) -> Outcome {
@@ -320,7 +323,7 @@ impl Handshake {
         }
         send(Info::BlockSize(offer.sizes));
         push_option_reply(out, option, OptionReply::Ack, &[]);
-        if option == OptionCode::Go { self.agreed(export) } else { Outcome::More }
+        if option == OptionCode::Go { self.agreed(offers, export) } else { Outcome::More }
     }
 }
 

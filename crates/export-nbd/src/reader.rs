@@ -81,7 +81,7 @@ async fn negotiate<M: Machine, T: Transport, D: Device + 'static>(
     let mut out = Vec::new();
     let mut handshake = Handshake::new(&mut out);
     loop {
-        let (used, outcome) = handshake.receive(shared.offers(), receiver.unread(), &mut out);
+        let (used, outcome) = handshake.receive(&shared.offers_now(), receiver.unread(), &mut out);
         receiver.consume(used);
         for part in out.chunks(SMALL_BLOCK_BYTES) {
             let mut block = shared.memory().own_block(part.len()).await;

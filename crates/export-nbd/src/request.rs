@@ -114,7 +114,7 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
             if is_extended && !request.flags.contains(CommandFlags::PAYLOAD_LEN) {
                 return Err(Refusal::NoPayload);
             }
-            check_writable(offer)?;
+            check_writable(offer, agreement)?;
             let range = check_range(offer, request, true)?;
             check_length(offer, request)?;
             Ok(Work::Write(range, fua))
@@ -128,12 +128,12 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
         }
         Command::Trim => {
             check_flags(request, flags)?;
-            check_writable(offer)?;
+            check_writable(offer, agreement)?;
             Ok(Work::Clear(Clear::Trim, check_range(offer, request, false)?, fua))
         }
         Command::WriteZeroes => {
             check_flags(request, flags | CommandFlags::NO_HOLE | CommandFlags::FAST_ZERO)?;
-            check_writable(offer)?;
+            check_writable(offer, agreement)?;
             let range = check_range(offer, request, true)?;
             if request.flags.contains(CommandFlags::FAST_ZERO) && !offer.zeroes_are_fast {
                 return Err(Refusal::ZeroesAreSlow);
@@ -165,8 +165,9 @@ fn check_flags(request: &Request, allowed: CommandFlags) -> Result<(), Refusal> 
     }
 }
 
-fn check_writable(offer: &Offer) -> Result<(), Refusal> {
-    if offer.is_read_only() { Err(Refusal::ReadOnly) } else { Ok(()) }
+/// An array that is read-only by command refuses writes itself, those of clients from before that.
+fn check_writable(offer: &Offer, agreement: Agreement) -> Result<(), Refusal> {
+    if offer.is_read_only() || agreement.read_only { Err(Refusal::ReadOnly) } else { Ok(()) }
 }
 
 fn check_length(offer: &Offer, request: &Request) -> Result<(), Refusal> {
@@ -236,7 +237,7 @@ mod tests {
         check(offer, STRUCTURED, &request).map(|_| ()).map_err(|refusal| refusal.code().code())
     }
 
-    const STRUCTURED: Agreement = Agreement { form: Form::Structured, allocation: true, export: 0 };
+    const STRUCTURED: Agreement = Agreement { form: Form::Structured, allocation: true, export: 0, read_only: false };
     const PLAIN: CommandFlags = CommandFlags::NONE;
     const EPERM: u32 = 1;
     const EINVAL: u32 = 22;

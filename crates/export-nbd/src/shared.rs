@@ -14,6 +14,7 @@ use crate::news::News;
 use crate::shares::Shares;
 use crate::statistics::Statistics;
 use crate::transfers::AllTransfers;
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -130,6 +131,16 @@ impl<M: Machine, D: Device + 'static> Shared<M, D> {
     /// By export.
     pub(crate) fn offers(&self) -> &[Offer] {
         &self.offers
+    }
+
+    /// What a client is told that comes now, by export: devices may be read-only for some time.
+    pub(crate) fn offers_now(&self) -> Cow<'_, [Offer]> {
+        let is_read_only = |export: usize| self.device_of(export).device.is_read_only();
+        if !(0..self.offers.len()).any(is_read_only) {
+            return Cow::Borrowed(&self.offers);
+        }
+        let now = |(export, offer): (usize, &Offer)| offer.clone().with_read_only(is_read_only(export));
+        self.offers.iter().enumerate().map(now).collect()
     }
 
     pub(crate) fn devices(&self) -> usize {
