@@ -27,6 +27,7 @@ use crate::places::Places;
 use crate::progress::{self, Progress};
 use crate::range_lock::RangeLock;
 use crate::read::Reader;
+use crate::read_only::AccessError;
 use crate::recorded::Recorded;
 use crate::row::Rows;
 use crate::row_io::RowIo;
@@ -189,6 +190,18 @@ impl<W: World> Array<W> {
         self.lifecycle().stop().await
     }
 
+    /// Takes no more writes, from a moment on (md: `--readonly`). Returns when those under way have ended, the superblocks
+    /// say clean, and nothing is written to any member any more: `false` if it was so before. Passes wait. Shard 0 only.
+    pub async fn become_read_only(&self) -> Result<bool, AccessError> {
+        self.lifecycle().become_read_only().await
+    }
+
+    /// Takes writes again after [`Array::become_read_only`] (md: `--readwrite`), and lets passes go on: `false` if it takes
+    /// them already. The superblocks name members that failed meanwhile before that. Shard 0 only.
+    pub async fn become_writable(&self) -> Result<bool, AccessError> {
+        self.lifecycle().become_writable().await
+    }
+
     /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the
     /// others record it. An array that froze because these members are full then takes writes again. Shard 0 only.
     pub async fn fail(&self, slots: SlotSet) -> Result<(), FailError> {
@@ -317,7 +330,7 @@ impl<W: World> Array<W> {
     fn answer_at_once(&self, call: Call) -> Result<Answer, Call> {
         match call {
             Call::Switch(view) => {
-                let serves = matches!(view.gate, Gate::Open | Gate::ReadOnly);
+                let serves = matches!(view.gate, Gate::Open | Gate::NoNewWrites | Gate::ReadOnly);
                 self.shared.switch(*view);
                 if serves {
                     self.read_watch.begin();
@@ -431,6 +444,10 @@ impl<W: World> Array<W> {
 impl<W: World> Device for Array<W> {
     fn geometry(&self) -> &Geometry {
         &self.shared.geometry
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.shared.with_view(|view| matches!(view.gate, Gate::NoNewWrites | Gate::ReadOnly))
     }
 
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {

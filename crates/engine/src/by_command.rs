@@ -227,7 +227,8 @@ impl<W: World> Commands<W> {
             Gate::Closed if self.is_closed_to_stop() => {}
             Gate::Closed | Gate::Stopped => return Err(FailError::NotOpen),
             Gate::Frozen(_) => return self.fail_frozen(slots).await,
-            Gate::Open => {}
+            // An array that becomes read-only may wait for this member.
+            Gate::Open | Gate::NoNewWrites => {}
         }
         let Some(_running) = self.under_way.begin() else { return Err(FailError::NotOpen) };
         self.check_fail(slots)?;
@@ -244,7 +245,8 @@ impl<W: World> Commands<W> {
     fn is_closed_to_stop(&self) -> bool {
         let steward = &self.steward;
         let master = steward.master();
-        steward.is_stopping.get() && master.has_opened() && master.frozen().is_none()
+        let takes_records = master.frozen().is_none() && !master.writes_nothing();
+        steward.is_stopping.get() && master.has_opened() && takes_records
     }
 
     /// Whether the array has these members and can serve without them.
@@ -407,7 +409,7 @@ impl<W: World> Commands<W> {
         match self.steward.shared.view().gate {
             Gate::Closed if self.is_closed_to_stop() => {}
             // Also while a stop has begun, which may wait for this member.
-            Gate::Open => {}
+            Gate::Open | Gate::NoNewWrites => {}
             Gate::ReadOnly | Gate::Closed | Gate::Stopped | Gate::Frozen(_) => self.steward.check_open()?,
         }
         let Some(_running) = self.under_way.begin() else { return Err(FailError::NotOpen) };

@@ -37,7 +37,7 @@ use crate::steward::{NotNow, Steward};
 use crate::view::{Epoch, Gate};
 use std::cell::Cell;
 use std::rc::Rc;
-use uraid_block::local::{Notify, Semaphore};
+use uraid_block::local::{Notify, Permit, Semaphore};
 use uraid_block::{ErrorKind, IoError, Sectors};
 use uraid_format::create::{BitmapToAdd, NoBitmapPlace, bitmap_to_add};
 use uraid_layout::Level;
@@ -151,6 +151,12 @@ impl<W: World> BitmapChanger<W> {
     pub(crate) async fn over(&self) {
         assert!(self.steward.is_stopping.get(), "a stop waits for it");
         self.changed.wait_for(|| (!self.is_changing.get()).then_some(())).await;
+    }
+
+    /// Waits until no change is under way. None begins until the permit is dropped. The caller must not hold the
+    /// transition yet.
+    pub(crate) async fn turn(&self) -> Permit {
+        self.turn.acquire(1).await
     }
 
     /// A bitmap of mdadm's choice for this array. `chunk`: what a bit stands for; `None`: as mdadm chooses.

@@ -137,8 +137,9 @@ impl<W: World> DirtyMark<W> {
         }
     }
 
-    /// Marks a stopped array clean: flushes every member, then writes the superblocks. If a step fails, the array stays
-    /// dirty. The caller holds the transition, has closed the gate, and has seen the last request leave.
+    /// Marks an array clean that stops, or becomes read-only: flushes every member, then writes the superblocks. If a
+    /// step fails, the array stays dirty. The caller holds the transition, has closed the gate to writes, and has seen
+    /// the last one leave.
     pub(crate) async fn go_clean(&self) {
         assert_ne!(self.steward.shared.view().gate, Gate::Open, "no write may come any more");
         let is_needed = {
@@ -150,7 +151,6 @@ impl<W: World> DirtyMark<W> {
         if !is_needed {
             return;
         }
-        assert!(self.steward.is_stopping.get(), "an idle array is cleaned by `try_clean`");
         if self.steward.master().takes_writes() {
             self.steward.publish(Change::HoldWrites).await;
         }

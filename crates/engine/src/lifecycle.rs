@@ -129,7 +129,7 @@ pub(crate) struct Lifecycle<W: World> {
     pub(crate) health: Health<W>,
     pub(crate) commands: Rc<Commands<W>>,
     pub(crate) passes: Rc<Passes<W>>,
-    bitmap: Rc<CurrentBitmap<W>>,
+    pub(crate) bitmap: Rc<CurrentBitmap<W>>,
     ppl: Option<Rc<Ppl<W>>>,
     pub(crate) bitmap_changer: BitmapChanger<W>,
     pub(crate) membership: Membership<W>,
@@ -259,7 +259,8 @@ impl<W: World> Lifecycle<W> {
         self.bitmap_changer.over().await;
         let _one = steward.transition.acquire(1).await;
         let is_read_only = steward.shared.view().gate == Gate::ReadOnly;
-        let frozen = steward.master().frozen_error();
+        // While nothing was written, a freeze has cost nothing.
+        let frozen = steward.master().frozen_error().filter(|_| !steward.master().writes_nothing());
         let epoch = self.steward.publish(Change::Close).await;
         self.steward.drain(epoch).await;
         // A member that fails in it must be recorded by this stop.
@@ -277,11 +278,15 @@ impl<W: World> Lifecycle<W> {
                     StopError::FrozenPlain(error)
                 })
             }
+            None if is_read_only && steward.master().is_dirty() && steward.master().has_opened() => {
+                Err(StopError::NotClean(ErrorKind::Media.into()))
+            }
             None if is_read_only => Ok(()),
             None => self.leave_clean().await,
         };
         if let Some(bitmap) = &bitmap
             && outcome.is_ok()
+            && !is_read_only
         {
             bitmap.clear_at_stop().await;
         }

@@ -241,6 +241,12 @@ marks! {
     LogNoMember,
     /// Chunks of one row that do not follow one another were written one after the other.
     LogRunsApart,
+    /// An open array became read-only by command.
+    ReadOnlyByCommand,
+    /// An array that was read-only by command takes writes again.
+    WritableAgain,
+    /// A failure is not recorded while the array is read-only by command.
+    RecordPutOff,
 }
 
 #[cfg(feature = "marks")]

@@ -10,6 +10,7 @@ mod images;
 mod left_behind;
 mod member_state;
 mod members;
+mod read_only;
 mod recovery;
 mod replace;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub(crate) use bitmap::BitmapChange;
 pub(crate) use images::Image;
 pub use member_state::MemberState;
 pub(crate) use members::Membership;
+pub(crate) use read_only::ReadOnly;
 pub(crate) use replace::Replace;
 
 use crate::failure::Failure;
@@ -68,6 +70,8 @@ pub(crate) enum Change<'a> {
     OpenForWrites,
     /// The gate of an array that stays frozen opens for reads again.
     OpenFrozen,
+    /// The array becomes read-only by command, or takes writes again.
+    ReadOnly(ReadOnly),
     /// The last change.
     Stop,
     /// The start leaves members out that the superblocks do not yet name.
@@ -168,6 +172,8 @@ pub(crate) struct Master {
     returning: Option<usize>,
     /// The gate was open.
     has_opened: bool,
+    /// The array was open, and is read-only by command: nothing is written to any member.
+    writes_nothing: bool,
     /// The array is frozen. It stays so until its next start, or until the members that it froze over are failed.
     frozen: Option<Frozen>,
     /// Slots whose member had no room for its superblock, and has missed a round.
@@ -254,6 +260,7 @@ impl Master {
             joining: None,
             returning: None,
             has_opened: false,
+            writes_nothing: false,
             frozen: None,
             missed_round: SlotSet::EMPTY,
             events: plan.events,
@@ -342,6 +349,7 @@ impl Master {
             }
             Change::Close => self.gate = Gate::Closed,
             Change::OpenFrozen => self.gate = Gate::Frozen(self.frozen.expect("it froze before").kind),
+            Change::ReadOnly(change) => self.change_read_only(change),
             Change::Stop => self.gate = Gate::Stopped,
             Change::LeaveOutsiders => {
                 self.leave_outsiders_behind();
@@ -355,8 +363,6 @@ impl Master {
             Change::AdmitWrites => self.takes_writes = true,
             Change::HoldWrites => self.takes_writes = false,
             Change::MarkClean => {
-                assert!(!self.takes_writes, "an array that takes writes is dirty");
-                assert!(!self.is_suspect, "some of its redundancy is unknown");
                 self.is_dirty = false;
                 self.version += 1;
             }
@@ -442,7 +448,7 @@ impl Master {
         frozen.cause = frozen.cause.max(cause);
         match self.gate {
             // The first error stays: writes at the gate and those that are told by `frozen_error` get the same one.
-            Gate::Open | Gate::Closed => self.gate = Gate::Frozen(frozen.kind),
+            Gate::Open | Gate::Closed | Gate::NoNewWrites => self.gate = Gate::Frozen(frozen.kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }
     }
@@ -460,7 +466,7 @@ impl Master {
 
     fn begin_round(&mut self, seconds: u64) {
         assert!(self.frozen.is_none(), "a frozen array writes no superblock");
-        assert!(!matches!(self.gate, Gate::ReadOnly | Gate::Stopped));
+        assert!(!self.writes_nothing && !matches!(self.gate, Gate::ReadOnly | Gate::Stopped));
         assert!(
             self.lagging.is_empty(),
             "members one round behind come first, or this round would leave them two behind"

@@ -155,7 +155,7 @@ impl<W: World> Membership<W> {
         }
         let master = self.steward.master();
         match master.gate() {
-            Gate::ReadOnly => return Err(AddError::ReadOnly),
+            Gate::ReadOnly | Gate::NoNewWrites => return Err(AddError::ReadOnly),
             Gate::Closed | Gate::Stopped => return Err(AddError::NotOpen),
             Gate::Frozen(_) | Gate::Open => {}
         }
@@ -348,7 +348,7 @@ impl<W: World> Membership<W> {
     fn check_remove(&self, member: usize) -> Result<(), RemoveError> {
         let master = self.steward.master();
         match master.gate() {
-            Gate::ReadOnly => return Err(RemoveError::ReadOnly),
+            Gate::ReadOnly | Gate::NoNewWrites => return Err(RemoveError::ReadOnly),
             Gate::Closed | Gate::Stopped => return Err(RemoveError::NotOpen),
             Gate::Open | Gate::Frozen(_) => {}
         }

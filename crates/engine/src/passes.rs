@@ -71,7 +71,7 @@ pub enum PassError {
 enum Next {
     TakeSpare,
     Pass(PassKind),
-    /// The gate is frozen or stopped: nothing, until it is opened again.
+    /// The gate is frozen, read-only or stopped: nothing, until it is opened again.
     End,
 }
 
@@ -168,7 +168,7 @@ impl<W: World> Passes<W> {
     /// `None`: nothing until the view changes.
     fn next(&self) -> Option<Next> {
         match self.steward.master().gate() {
-            Gate::Closed => None,
+            Gate::Closed | Gate::NoNewWrites => None,
             Gate::Open => self.due(),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => Some(Next::End),
         }
@@ -303,7 +303,7 @@ impl<W: World> Passes<W> {
             // A stop or command that closes the gate holds the transition until it has opened it, or stopped the array.
             let _one = steward.transition.acquire(1).await;
             let gate = steward.master().gate();
-            assert_ne!(gate, Gate::Closed, "only a transition closes the gate");
+            assert!(!matches!(gate, Gate::Closed | Gate::NoNewWrites), "only a transition closes the gate");
             if !self.is_valid(&order) {
                 mark::hit(Mark::RecoveryAnew);
                 return;

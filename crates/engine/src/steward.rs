@@ -84,7 +84,7 @@ impl<W: World> Steward<W> {
         }
         match master.gate() {
             _ if self.is_stopping.get() => Err(NotNow::NotOpen),
-            Gate::ReadOnly => Err(NotNow::ReadOnly),
+            Gate::ReadOnly | Gate::NoNewWrites => Err(NotNow::ReadOnly),
             Gate::Closed | Gate::Stopped | Gate::Frozen(_) => Err(NotNow::NotOpen),
             Gate::Open => Ok(()),
         }

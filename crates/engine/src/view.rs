@@ -20,6 +20,9 @@ pub enum Gate {
     Closed,
     /// Reads and writes.
     Open,
+    /// Reads only, while the array becomes read-only by command, or takes writes again: the writes that were admitted
+    /// end, and superblocks are written.
+    NoNewWrites,
     /// Reads only, by choice or because a feature of the metadata is not supported for writing yet.
     ReadOnly,
     /// Reads only, after an error that the array could not survive as a change of its members.
@@ -33,7 +36,7 @@ impl Gate {
     /// admitted before go on.
     pub(crate) fn lets_writes_end(self) -> bool {
         match self {
-            Gate::Open | Gate::Closed => true,
+            Gate::Open | Gate::Closed | Gate::NoNewWrites => true,
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => false,
         }
     }
@@ -226,10 +229,10 @@ impl View {
         match (self.gate, wish) {
             (Gate::Closed, _) => Admission::WaitForGate,
             (Gate::Stopped, _) => Admission::Refused(ErrorKind::Stopping.into()),
-            (Gate::Open, Wish::Read) | (Gate::ReadOnly, Wish::Read) | (Gate::Frozen(_), Wish::Read) => Admission::Enter,
+            (Gate::Open | Gate::NoNewWrites | Gate::ReadOnly | Gate::Frozen(_), Wish::Read) => Admission::Enter,
             (Gate::Open, Wish::Write) if self.takes_writes => Admission::Enter,
             (Gate::Open, Wish::Write) => Admission::NeedsDirtyMark,
-            (Gate::ReadOnly, Wish::Write) => Admission::Refused(ErrorKind::ReadOnly.into()),
+            (Gate::NoNewWrites | Gate::ReadOnly, Wish::Write) => Admission::Refused(ErrorKind::ReadOnly.into()),
             (Gate::Frozen(kind), Wish::Write) => Admission::Refused(frozen_error(kind)),
         }
     }
@@ -262,7 +265,8 @@ mod tests {
 
     #[test]
     fn every_gate_answers_every_wish() {
-        let gates = [Gate::Closed, Gate::Open, Gate::ReadOnly, Gate::Frozen(ErrorKind::Media), Gate::Stopped];
+        let frozen = Gate::Frozen(ErrorKind::Media);
+        let gates = [Gate::Closed, Gate::Open, Gate::ReadOnly, frozen, Gate::Stopped, Gate::NoNewWrites];
         let answers = gates.map(|gate| {
             let view = View {
                 epoch: Epoch(1),
@@ -283,5 +287,6 @@ mod tests {
         assert_eq!(answers[2], (Admission::Enter, refused(ErrorKind::ReadOnly)));
         assert_eq!(answers[3], (Admission::Enter, refused(ErrorKind::Frozen)));
         assert_eq!(answers[4], (refused(ErrorKind::Stopping), refused(ErrorKind::Stopping)));
+        assert_eq!(answers[5], answers[2], "what was admitted before goes on");
     }
 }

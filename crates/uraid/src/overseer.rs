@@ -491,7 +491,7 @@ fn state_words(status: &Status, is_stopping: bool) -> Vec<String> {
         })),
         Gate::Closed if is_stopping => words.push("stopping"),
         Gate::Closed => words.push("starting"),
-        Gate::ReadOnly => words.push("read-only"),
+        Gate::NoNewWrites | Gate::ReadOnly => words.push("read-only"),
         Gate::Frozen(_) => words.push("frozen"),
         Gate::Stopped => words.push("stopped"),
     }

@@ -34,7 +34,11 @@ impl Master {
                 assert!(!is_frozen && self.has_opened, "a frozen array takes no writes");
             }
             Gate::Frozen(_) => assert!(is_frozen),
-            Gate::ReadOnly => assert!(!self.has_opened && !self.takes_writes, "a read-only array takes no writes"),
+            Gate::NoNewWrites => assert!(!is_frozen && self.has_opened && !self.writes_nothing),
+            Gate::ReadOnly => {
+                assert!(!self.takes_writes, "a read-only array takes no writes");
+                assert_eq!(self.has_opened, self.writes_nothing, "it was opened so, or became so by command");
+            }
             Gate::Closed | Gate::Stopped => {}
         }
     }
@@ -73,6 +77,7 @@ impl Master {
             Change::OpenReadOnly => assert_eq!(self.gate, Gate::Closed, "an array opens once"),
             Change::Open => assert!(!self.has_opened, "an array starts once"),
             Change::OpenFrozen => assert_ne!(self.gate, Gate::Open, "an array with writes inside is not frozen"),
+            Change::ReadOnly(change) => self.check_read_only(*change),
             Change::Stop => assert_ne!(self.gate, Gate::Open, "the gate closes before the last change"),
             Change::LeaveOutsiders | Change::CatchUp => assert!(!self.has_opened, "a part of the start"),
             Change::MarkDirty => {
@@ -86,6 +91,10 @@ impl Master {
             Change::HoldWrites => {
                 assert!(self.takes_writes, "writes are held once");
                 assert!(self.is_redundant, "a level without a dirty mark has no reason to hold writes");
+            }
+            Change::MarkClean => {
+                assert!(!self.takes_writes, "an array that takes writes is dirty");
+                assert!(!self.is_suspect, "some of its redundancy is unknown");
             }
             Change::Checkpoint(below) => {
                 assert!(self.resync_from.is_some_and(|from| from <= *below), "a resync only goes on");
@@ -128,7 +137,6 @@ impl Master {
             Change::Nothing
             | Change::Close
             | Change::OpenForWrites
-            | Change::MarkClean
             | Change::FailSpare { .. }
             | Change::Freeze(..)
             | Change::BeginRound(_)

@@ -15,7 +15,7 @@ const BITMAP_AT: u64 = 16;
 const CLEAR_AFTER: Duration = Duration::from_secs(2);
 
 /// Chunks of one sector; no bit is set.
-fn rig_with_bits(level: i32, slots: u16, spares: u16, shards: u16) -> Rig {
+pub(super) fn rig_with_bits(level: i32, slots: u16, spares: u16, shards: u16) -> Rig {
     let chunk = if level == 1 { 0 } else { 2 };
     let layout = if level == 1 { 0 } else { 2 };
     let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
@@ -27,7 +27,7 @@ fn rig_with_bits(level: i32, slots: u16, spares: u16, shards: u16) -> Rig {
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config { clear_bits_after: Some(CLEAR_AFTER), ..Config::default() }
 }
 

@@ -12,6 +12,7 @@ mod joining_seeds;
 mod late;
 mod ppl;
 mod re_adding;
+mod read_only;
 mod several;
 mod spares;
 mod unsynced;

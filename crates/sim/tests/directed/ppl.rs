@@ -16,7 +16,7 @@ thread_local! {
 /// Layout, slots, shards.
 const CASES: [(u32, u16, u16); 4] = [(2, 3, 1), (2, 4, 3), (0, 4, 1), (5, 4, 2)];
 
-fn rig_with_ppl(layout: u32, slots: u16, shards: u16, spares: u16, seed: u64) -> Rig {
+pub(super) fn rig_with_ppl(layout: u32, slots: u16, shards: u16, spares: u16, seed: u64) -> Rig {
     rig_of_chunk(4, layout, slots, shards, spares, seed)
 }
 
