@@ -3,6 +3,7 @@
 //! Invariant: an option that mdadm also has is spelled the same and means the same.
 //! Spec: mdadm(8); docs/md/behaviour.md#mdadms-command-line.
 
+mod access;
 mod arrays;
 mod bench;
 mod bitmap;
@@ -18,6 +19,7 @@ mod serve;
 mod show;
 mod time;
 
+pub(crate) use access::AccessArgs;
 pub(crate) use bench::BenchArgs;
 pub(crate) use bitmap::BitmapArgs;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -148,6 +150,12 @@ pub(crate) enum Command {
     /// Show or set the speed limits of resync, recovery, check and repair
     #[command(long_about = passes::SPEED, after_long_help = passes::SPEED_AFTER)]
     Speed(SpeedArgs),
+    /// Let a running array take no more writes: end those under way, flush, mark it clean
+    #[command(long_about = access::READONLY, after_long_help = access::READONLY_AFTER)]
+    Readonly(AccessArgs),
+    /// Let an array take writes again after `readonly`
+    #[command(long_about = access::READWRITE, after_long_help = access::READWRITE_AFTER)]
+    Readwrite(AccessArgs),
     /// Stop a running array: answer what is in flight, flush, mark it clean
     #[command(after_long_help = manage::STOP_AFTER)]
     Stop(StopArgs),

@@ -176,6 +176,12 @@ impl Client {
         }
     }
 
+    /// Lets the array take no more writes, or take them again; returns the server's answer. It waits for the requests under
+    /// way, as a stop does.
+    pub(crate) fn access(&mut self, is_read_only: bool) -> Result<Value, ClientError> {
+        self.call(&Method::Access { is_read_only }, None)
+    }
+
     /// Makes a call about passes; returns the server's answer.
     pub(crate) fn passes(&mut self, call: PassCall) -> Result<Value, ClientError> {
         self.call(&Method::Passes(call), Some(STATUS_TIME_MAX))

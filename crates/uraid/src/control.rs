@@ -49,6 +49,8 @@ pub(crate) trait Controlled {
     async fn replace(&self, members: &[String], with: &[String]) -> Result<Value, RpcError>;
     /// Makes members write-mostly, or no longer; returns when the superblocks say so.
     async fn write_mostly(&self, members: &[String], is_set: bool) -> Result<Value, RpcError>;
+    /// Takes no more writes, or takes them again; returns when it is so.
+    async fn access(&self, is_read_only: bool) -> Result<Value, RpcError>;
     /// Gives the array a write-intent bitmap, or takes it away; returns when the superblocks say so.
     async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError>;
     /// Begins or ends a check or repair, and tells every pass how it is to go on. Returns at once.
@@ -192,6 +194,7 @@ impl Callers {
             Method::Remove { members } => array.remove(members).await,
             Method::Replace { members, with } => array.replace(members, with).await,
             Method::WriteMostly { members, is_set } => array.write_mostly(members, *is_set).await,
+            Method::Access { is_read_only } => array.access(*is_read_only).await,
             Method::Bitmap(call) => array.bitmap(*call).await,
             Method::Passes(call) => array.passes(*call).await,
             Method::Stop { all, force } => {

@@ -3,6 +3,7 @@
 //! disk (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
 //! `detail --test` and `wait` have mdadm's codes, `check --wait` and `repair --wait` have 3 besides.
 
+mod access;
 mod asking;
 mod assembly;
 mod bench;
@@ -100,6 +101,8 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Freeze(args) => check::steer(args, PassCall::Freeze)?,
         Command::Unfreeze(args) => check::steer(args, PassCall::Unfreeze)?,
         Command::Speed(args) => check::speed(args)?,
+        Command::Readonly(args) => access::run(args, true)?,
+        Command::Readwrite(args) => access::run(args, false)?,
         Command::Stop(args) => detail::stop(args)?,
         Command::List(args) => {
             return Ok(if list::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });

@@ -3,6 +3,7 @@
 //! arrays of the process (`session`).
 //! Invariant: it only reads and calls; the array never waits for it.
 
+mod access;
 mod bitmap;
 mod membership;
 mod passes;
@@ -339,7 +340,7 @@ impl Controlled for Overseer {
         let exports = || setup.frontends.exports.iter().filter(|export| export.array == self.index);
         let entry = |export: &ArrayExport| report::Export {
             name: export.name.clone(),
-            read_only: export.read_only || self.assembled().plan.read_only.is_some(),
+            read_only: export.read_only || matches!(status.gate, Gate::NoNewWrites | Gate::ReadOnly),
             mode: export.mode.map(|mode| format!("{mode:o}")),
         };
         let member_timeout = setup.options.member_timeout.unwrap_or_default();
@@ -396,6 +397,10 @@ impl Controlled for Overseer {
         self.make_write_mostly(members, is_set).await
     }
 
+    async fn access(&self, is_read_only: bool) -> Result<Value, RpcError> {
+        self.change_access(is_read_only).await
+    }
+
     async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError> {
         self.change_bitmap(call).await
     }
@@ -435,6 +440,7 @@ impl Controlled for Overseer {
             | Method::Remove { .. }
             | Method::Replace { .. }
             | Method::WriteMostly { .. }
+            | Method::Access { .. }
             | Method::Bitmap(_)
             | Method::Passes(_) => (),
         }

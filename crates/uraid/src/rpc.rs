@@ -68,6 +68,8 @@ pub(crate) enum Method {
         /// Stop even if clients are connected that may write.
         force: bool,
     },
+    /// Takes no more writes, or takes them again.
+    Access { is_read_only: bool },
     /// Changes its bitmap.
     Bitmap(BitmapCall),
     /// About its passes.
@@ -156,6 +158,8 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
     let method = match (request.get("method").and_then(Value::as_str), members(&param)) {
         (Some("status"), _) => Method::Status,
         (Some("stop"), _) => Method::Stop { all: is_set("all"), force: is_set("force") },
+        (Some("readonly"), _) => Method::Access { is_read_only: true },
+        (Some("readwrite"), _) => Method::Access { is_read_only: false },
         (Some("fail"), Some(members)) => Method::Fail { members },
         (Some("add"), Some(members)) => Method::Add { members, force: is_set("force") },
         (Some("re-add"), Some(members)) => Method::ReAdd { members },
@@ -184,7 +188,8 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
             Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
             None => {
                 let text = format!(
-                    "no such method, expected status, fail, add, re-add, remove, replace, write-mostly, bitmap, stop, {}",
+                    "no such method, expected status, fail, add, re-add, remove, replace, write-mostly, bitmap, readonly, \
+                     readwrite, stop, {}",
                     PassCall::NAMES
                 );
                 return fail(RpcError::METHOD_NOT_FOUND, &text);
@@ -224,6 +229,8 @@ pub(crate) fn call_line(method: &Method) -> String {
         Method::Remove { members } => ("remove", json!({ "members": members })),
         Method::Replace { members, with } => ("replace", json!({ "members": members, "with": with })),
         Method::WriteMostly { members, is_set } => ("write-mostly", json!({ "members": members, "set": is_set })),
+        Method::Access { is_read_only: true } => ("readonly", json!({})),
+        Method::Access { is_read_only: false } => ("readwrite", json!({})),
         Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
         Method::Bitmap(call) => ("bitmap", call.params()),
         Method::Passes(call) => call.line(),

@@ -27,7 +27,7 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
         lines.extend(member_line(old, new, name(index), &now.picture()));
     }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
-        (Gate::Open, Gate::Frozen(kind), Some(reason)) => {
+        (Gate::Open | Gate::NoNewWrites | Gate::ReadOnly, Gate::Frozen(kind), Some(reason)) => {
             let advice = frozen::advice(kind, now.level.is_redundant());
             lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
         }
@@ -35,8 +35,10 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
         (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push(format!("is frozen: {reason}")),
         _ => {}
     }
-    if let (Gate::Frozen(_), Gate::Open) = (before.gate, now.gate) {
-        lines.push(format!("takes writes again {}", now.picture()));
+    match (before.gate, now.gate) {
+        (Gate::Open | Gate::NoNewWrites, Gate::ReadOnly) => lines.push("is read-only by command".to_owned()),
+        (Gate::Frozen(_) | Gate::ReadOnly, Gate::Open) => lines.push(format!("takes writes again {}", now.picture())),
+        _ => {}
     }
     lines
 }

@@ -197,6 +197,24 @@ fn what_cannot_be_made_over_arrays_is_refused_before_anything_changes() {
 }
 
 #[test]
+fn a_member_of_an_array_is_not_made_read_only_by_itself() {
+    let scratch = Scratch::new();
+    let (left, right) = two_raid6(&scratch);
+    create_over(&scratch, "wide", "-l 1 -n 2", &[&left, &right]).expect_done();
+    let served = serve(&scratch, &[], &[&left, &right]);
+    served.wait_until_ready();
+    let refused = scratch.uraid(["readonly", "left"]).expect_refused(&["left: is a member of an array, which writes"]);
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    scratch.uraid(["readonly", "wide"]).expect_done();
+    let mut client = served.client_of("wide");
+    assert!(client.is_read_only && client.write(0, &[1; 512]).expect("connected") == 1, "EPERM");
+    scratch.uraid(["readwrite", "wide"]).expect_done();
+    assert_eq!(served.client_of("wide").write(0, &[1; 512]).expect("connected"), 0);
+    drop(client);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
 fn after_kill_9_both_floors_are_made_consistent_and_the_inner_array_carries_an_ordinary_superblock() {
     let scratch = Scratch::new();
     let (left, right) = two_raid6(&scratch);

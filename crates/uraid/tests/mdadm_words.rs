@@ -21,6 +21,10 @@ fn the_words_of_mdadm_are_answered_with_the_subcommand() {
         ("--replace", "uraid replace ARRAY MEMBER... --with SPARE..."),
         ("--wait", "uraid wait ARRAY..."),
         ("-W", "uraid wait ARRAY..."),
+        ("--readonly", "uraid readonly ARRAY"),
+        ("-o", "uraid readonly ARRAY"),
+        ("--readwrite", "uraid readwrite ARRAY"),
+        ("-w", "uraid readwrite ARRAY"),
     ] {
         let done = scratch.uraid([word, "--scan"]);
         assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");
@@ -40,6 +44,11 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
         ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid makes members of a running array write-mostly"),
         ("create -l 5 -n 3 --write-zeroes a b c", "--write-zeroes: uraid writes no zeroes to new members"),
         ("serve --update=name a b", "--update: uraid does not change superblocks"),
+        (
+            "fail home --readwrite",
+            "--readwrite: uraid has a command for each: `uraid readonly ARRAY`, `uraid readwrite",
+        ),
+        ("detail home -o", "-o: uraid has a command for each: `uraid readonly ARRAY`"),
         ("fail home --add m1", "--add: uraid has a command for each: `uraid add`"),
     ] {
         let done = scratch.uraid(line.split(' '));

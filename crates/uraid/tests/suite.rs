@@ -27,6 +27,7 @@ mod members;
 mod passes;
 mod ppl;
 mod re_adding;
+mod read_only;
 mod rebuilding;
 mod replacing;
 mod rescue;

@@ -19,6 +19,8 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["-r", "--remove"], "remove ARRAY MEMBER..."),
     (&["--replace"], "replace ARRAY MEMBER... --with SPARE..."),
     (&["-f", "--fail", "--set-faulty", "set-faulty"], "fail ARRAY MEMBER..."),
+    (&["-o", "--readonly"], "readonly ARRAY"),
+    (&["-w", "--readwrite"], "readwrite ARRAY"),
     (&["-s", "--scan", "scan"], "list"),
     (&["--zero-superblock"], "zero-superblock MEMBER..."),
 ];
@@ -31,7 +33,7 @@ const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or fr
 const NO_FLAGS: &str = "sets no failfast yet";
 const NO_WRITE_MOSTLY: &str =
     "makes members of a running array write-mostly: `uraid write-mostly ARRAY MEMBER...`; it has no write-behind yet";
-const NO_ACCESS: &str = "does not change a running array between read-only and writable yet. Stop it, then `uraid serve --read-only`, or `uraid serve`";
+const ACCESS: &str = "has a command for each: `uraid readonly ARRAY`, `uraid readwrite ARRAY`";
 
 /// mdadm's modes and options that uraid lacks, and why. The reason continues a sentence that begins with "uraid".
 const NOT_YET: &[(&[&str], &str)] = &[
@@ -99,7 +101,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--write-journal", "--add-journal", "add-journal"], NO_POLICY),
     (&["--write-mostly", "--write-behind"], NO_WRITE_MOSTLY),
     (&["--failfast", "failfast"], NO_FLAGS),
-    (&["--readonly", "readonly", "-w", "--readwrite", "readwrite"], NO_ACCESS),
+    (&["--readonly", "-o", "-w", "--readwrite"], ACCESS),
     (
         &["-U", "--update", "--update-subarray", "--kill-subarray"],
         "does not change superblocks of arrays that exist, except by serving them. Use mdadm",
