@@ -344,3 +344,56 @@ fn stale_first_headers_are_written_before_members_that_were_raised_are_listed() 
     run_2.power_off();
     rig.power_off();
 }
+
+/// Cuts off the first resync of a new array at many steps, and loses a member with it. Returns at how many, and how often
+/// the array would then start without `--force`, although no parity was right.
+fn lose_members_in_first_resync() -> (usize, usize) {
+    let mut rig = rig_with_ppl(2, 4, 1, 0, 3);
+    for slot in 0..4 {
+        change_superblock(&rig, slot, |own| own.resync_offset = 0);
+        let disk = rig.disk(slot);
+        let mut image = disk.medium().current().to_vec();
+        image[AREA..AREA + PPL_HEADER_BYTES].fill(0);
+        if slot == 0 {
+            // Every row has a block on it, which belongs to no parity.
+            image[16 * 512..(16 + 24) * 512].fill(0x77);
+        }
+        disk.replace(image);
+    }
+    let live = open_with(&mut rig, &[], &config());
+    let end = rig.executor.now() + Duration::from_secs(60);
+    let options = uraid_engine::AssembleOptions { run: true, ..Default::default() };
+    let (mut tries, mut starts) = (0, 0);
+    while live.arrays[0].status().pass.is_some() {
+        for lost in 0..4 {
+            let mut images = current(&rig);
+            images[lost] = None;
+            tries += 1;
+            starts += usize::from(uraid_engine::assemble(&candidates_of(&images), &options).is_ok());
+        }
+        rig.executor.run(5, end, || false);
+    }
+    rig.power_off();
+    (tries, starts)
+}
+
+/// Rows that a first resync has not reached are named by no log, and are not consistent: what they say of a lost member
+/// is wrong.
+#[test]
+fn a_member_lost_in_the_first_resync_is_not_computed_without_force() {
+    let (tries, starts) = lose_members_in_first_resync();
+    assert!(tries > 20, "{tries}");
+    assert_eq!(starts, 0, "of {tries}");
+}
+
+/// The canary.
+#[cfg(feature = "sabotage")]
+#[test]
+fn logs_that_are_called_complete_while_a_resync_is_due_are_found() {
+    use uraid_engine::sabotage::{Sabotage, set};
+    set(Some(Sabotage::LogCompleteEarly));
+    let (tries, starts) = lose_members_in_first_resync();
+    set(None);
+    println!("{starts} starts of {tries}");
+    assert!(starts > 0, "{tries}");
+}
