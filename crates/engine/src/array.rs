@@ -19,7 +19,7 @@ use crate::mail::{Answer, Call, Mail, Message, STEWARD};
 use crate::mark::Mark;
 use crate::master::Master;
 use crate::member_counts::MemberCounts;
-use crate::membership::{FormerMember, RemoveError, Vacancy, WriteMostlyError};
+use crate::membership::{FlagError, FormerMember, RemoveError, Vacancy};
 use crate::mirror::Mirror;
 use crate::pass::{self, Pass};
 use crate::passes::{PassError, ReplaceError};
@@ -43,8 +43,8 @@ use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors,
     Slot, SlotSet, WritePieces,
 };
-use uraid_format::Superblock;
 use uraid_format::create::BitmapToAdd;
+use uraid_format::{MemberFlag, Superblock};
 use uraid_layout::Layout;
 
 /// The largest request a client is told to send.
@@ -221,10 +221,10 @@ impl<W: World> Array<W> {
         self.lifecycle().passes.replace(slot, with).await
     }
 
-    /// Makes members write-mostly: they are read only where no other has the sectors; or no longer. Returns when the
-    /// superblocks say so. Only levels with copies choose which member to read. Shard 0 only.
-    pub async fn set_write_mostly(&self, members: &[usize], is_set: bool) -> Result<(), WriteMostlyError> {
-        self.lifecycle().membership.set_write_mostly(members, is_set).await
+    /// Gives members a flag, or takes it away. Returns when the superblocks say so. Only levels with copies have use for
+    /// flags. Shard 0 only.
+    pub async fn set_flag(&self, members: &[usize], flag: MemberFlag, is_set: bool) -> Result<(), FlagError> {
+        self.lifecycle().membership.set_flag(members, flag, is_set).await
     }
 
     /// Whether a member could join now, and what its superblock is to be made from. Shard 0 only.

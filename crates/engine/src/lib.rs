@@ -91,7 +91,7 @@ pub use lifecycle::{StartError, Status, StopError};
 pub use mail::Mail;
 pub use master::MemberState;
 pub use member_counts::{MemberCounts, RequestCounts, Slowest};
-pub use membership::{FormerMember, RemoveError, Vacancy, WriteMostlyError};
+pub use membership::{FlagError, FormerMember, RemoveError, Vacancy};
 pub use passes::{CheckError, PassError, ReplaceError};
 pub use places::MEMBERS_MAX;
 pub use progress::SpeedLimits;

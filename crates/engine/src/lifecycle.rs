@@ -33,6 +33,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Geometry, IoError, Slot, SlotSet};
+use uraid_format::MemberFlag;
 use uraid_layout::Level;
 
 /// Why an array could not be started.
@@ -93,8 +94,8 @@ pub struct Status {
     pub updated: u64,
     /// Each member by its index: those of the start plan in its order, then those that were added.
     pub members: Vec<MemberState>,
-    /// Whether each of them is write-mostly.
-    pub write_mostly: Vec<bool>,
+    /// The flags of each of them.
+    pub flags: Vec<Vec<MemberFlag>>,
     /// The sectors that each of them lacks, by its bad-block list.
     pub bad_blocks: Vec<BadBlockList>,
     /// The errors of each of them, summed over all shards.
@@ -354,7 +355,7 @@ impl<W: World> Lifecycle<W> {
             pass: self.passes.progress(),
             updated: master.updated(),
             members: master.members().to_vec(),
-            write_mostly: (0..master.members().len()).map(|member| master.is_write_mostly(member)).collect(),
+            flags: (0..master.members().len()).map(|member| master.flags(member)).collect(),
             bad_blocks: (0..master.members().len()).map(|member| master.bad_blocks(member).clone()).collect(),
             errors,
             geometry: steward.shared.geometry.clone(),

@@ -33,7 +33,7 @@ use crate::{Place, StartPlan};
 use bad_blocks::MemberLog;
 use bitmap::ArrayBitmap;
 use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet, Tick};
-use uraid_format::{Role, Superblock};
+use uraid_format::{MemberFlag, Role, Superblock};
 
 /// Why an array froze. If it has several reasons, the last one of this list counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -100,8 +100,8 @@ pub(crate) enum Change<'a> {
     EndRecovery(SlotSet),
     /// A member is copied to another one.
     Replace(Replace),
-    /// These members are read only where no other has the sectors; or like others.
-    SetWriteMostly(&'a [usize], bool),
+    /// These members have a flag, or no longer.
+    SetFlag(&'a [usize], MemberFlag, bool),
     /// No shard may rely on a bit of the bitmap that it knows: it may be cleared.
     ForgetBits,
     /// The array gets a bitmap, or loses it.
@@ -321,7 +321,7 @@ impl Master {
             assert!(!(is_taken && access != Access::None), "one member a slot");
             if !is_taken {
                 *of_slot = Some(SlotMember { index, data_offset, access });
-                if access != Access::None && superblock.is_write_mostly() {
+                if access != Access::None && superblock.has_flag(MemberFlag::WriteMostly) {
                     write_mostly.insert(slot);
                 }
             }
@@ -387,7 +387,7 @@ impl Master {
             }
             Change::EndRecovery(slots) => self.end_recovery(slots),
             Change::Replace(change) => self.change_replace(change),
-            Change::SetWriteMostly(members, is_set) => self.set_write_mostly(members, is_set),
+            Change::SetFlag(members, flag, is_set) => self.set_flag(members, flag, is_set),
             Change::ForgetBits => self.bits_round.0 += 1,
             Change::Bitmap(change) => self.change_bitmap(change),
             Change::BadBlocks(change) => self.change_bad_blocks(change),

@@ -1,5 +1,5 @@
 //! Members that join and leave a running array.
-//! Owns: [`Membership`], [`RemoveError`], the order of the steps, members that become write-mostly.
+//! Owns: [`Membership`], [`RemoveError`], the order of the steps, flags of members.
 //! Not here: why none can join (`join_error`), the devices on each shard (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks
 //! (`record`).
 //! Invariant: a member that joins takes a slot only when every superblock lists it as a spare. A member that leaves has
@@ -37,7 +37,7 @@ use std::rc::Rc;
 use uraid_block::local::Semaphore;
 use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot, SlotSet};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
-use uraid_format::{Features, ROLES_MAX, Superblock};
+use uraid_format::{Features, MemberFlag, ROLES_MAX, Superblock};
 use uraid_layout::Level;
 
 /// Why a member cannot be removed from an array.
@@ -65,14 +65,16 @@ pub enum RemoveError {
     Frozen(#[source] IoError),
 }
 
-/// Why members cannot be made write-mostly.
+/// Why a flag of members cannot be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum WriteMostlyError {
+pub enum FlagError {
     /// The level does not choose which member to read.
-    #[error("{} has no copies of which one could be read less: only raid1 and raid10 have", level.name())]
+    #[error("{} has no copies, which {} is about: only raid1 and raid10 have", level.name(), flag.name())]
     NoCopies {
         /// The level.
         level: Level,
+        /// The flag.
+        flag: MemberFlag,
     },
     /// The array is read-only.
     #[error("the array is read-only")]
@@ -91,12 +93,12 @@ pub enum WriteMostlyError {
     Frozen(#[source] IoError),
 }
 
-impl From<NotNow> for WriteMostlyError {
-    fn from(reason: NotNow) -> WriteMostlyError {
+impl From<NotNow> for FlagError {
+    fn from(reason: NotNow) -> FlagError {
         match reason {
-            NotNow::ReadOnly => WriteMostlyError::ReadOnly,
-            NotNow::NotOpen => WriteMostlyError::NotOpen,
-            NotNow::Frozen(error) => WriteMostlyError::Frozen(error),
+            NotNow::ReadOnly => FlagError::ReadOnly,
+            NotNow::NotOpen => FlagError::NotOpen,
+            NotNow::Frozen(error) => FlagError::Frozen(error),
         }
     }
 }
@@ -303,24 +305,27 @@ impl<W: World> Membership<W> {
         }
     }
 
-    /// Makes members write-mostly, or no longer: all of them or none.
-    pub(crate) async fn set_write_mostly(&self, members: &[usize], is_set: bool) -> Result<(), WriteMostlyError> {
+    /// Whether this array has use for a flag.
+    pub(crate) fn check_flag(&self, flag: MemberFlag) -> Result<(), FlagError> {
+        let level = self.steward.shared.layout.level();
+        if flag.is_for(level) { Ok(()) } else { Err(FlagError::NoCopies { level, flag }) }
+    }
+
+    /// Gives members a flag, or takes it away: all of them or none.
+    pub(crate) async fn set_flag(&self, members: &[usize], flag: MemberFlag, is_set: bool) -> Result<(), FlagError> {
         let steward = &self.steward;
-        let level = steward.shared.layout.level();
-        if !matches!(level, Level::Raid1 | Level::Raid10) {
-            return Err(WriteMostlyError::NoCopies { level });
-        }
+        self.check_flag(flag)?;
         {
             let _one = steward.transition.acquire(1).await;
             steward.check_open()?;
             let is_gone = |member: &&usize| !steward.master().members()[**member].is_trusted();
             if let Some(member) = members.iter().find(is_gone) {
-                return Err(WriteMostlyError::NoMember { member: *member });
+                return Err(FlagError::NoMember { member: *member });
             }
-            steward.publish(Change::SetWriteMostly(members, is_set)).await;
+            steward.publish(Change::SetFlag(members, flag, is_set)).await;
         }
         let version = steward.master().version();
-        self.recorder.record_up_to(version).await.map_err(WriteMostlyError::Frozen)
+        self.recorder.record_up_to(version).await.map_err(FlagError::Frozen)
     }
 
     /// Takes a member out of the array: a spare, or one that has failed. Returns when no request and no superblock knows

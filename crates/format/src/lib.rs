@@ -12,6 +12,7 @@ pub mod create;
 mod features;
 mod find;
 pub mod journal;
+mod member_flag;
 mod name;
 pub mod partition;
 pub mod ppl;
@@ -25,6 +26,7 @@ pub use add::{
 };
 pub use features::Features;
 pub use find::{FindError, Found, OtherPlace, Standing, find};
+pub use member_flag::MemberFlag;
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
     BadBlocks, Checksum, Disk090, Reshape, ReshapeError, ReshapePlan, ReshapeShape, Role, SUPERBLOCK_BYTES, Superblock,

@@ -158,7 +158,7 @@ pub struct Superblock {
     pub corrected_reads: u32,
     /// The id of this member.
     pub device_uuid: [u8; 16],
-    /// Flags: 1 write-mostly, 2 failfast.
+    /// Flags: those of [`MemberFlag`](crate::MemberFlag), and unknown ones.
     pub devflags: u8,
     /// Where the bad-block list is.
     pub bad_blocks: BadBlocks,
@@ -175,14 +175,6 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// In `devflags`: the member is read only where no other has the sectors.
-    pub const WRITE_MOSTLY: u8 = 1;
-
-    /// Whether the member is read only where no other has the sectors.
-    pub fn is_write_mostly(&self) -> bool {
-        self.devflags & Superblock::WRITE_MOSTLY != 0
-    }
-
     /// The `resync_offset` of a clean array.
     pub const CLEAN: u64 = u64::MAX;
 

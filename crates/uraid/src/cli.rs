@@ -27,7 +27,7 @@ use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
 pub(crate) use create::{BitmapPlace, CreateArgs, Policy, ZeroArgs, chunk_size, layout_number};
 pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
-pub(crate) use membership::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs, WriteMostlyArgs};
+pub(crate) use membership::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
 pub(crate) use passes::{CheckArgs, PassArgs, SpeedArgs};
 pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
@@ -128,7 +128,12 @@ pub(crate) enum Command {
     Replace(ReplaceArgs),
     /// Read members of a running array only where no other has the sectors
     #[command(long_about = membership::WRITE_MOSTLY, after_long_help = membership::WRITE_MOSTLY_AFTER)]
-    WriteMostly(WriteMostlyArgs),
+    #[command(override_usage = membership::WRITE_MOSTLY_USAGE)]
+    WriteMostly(FlagArgs),
+    /// Fail members of a running array at the first read error of their devices
+    #[command(long_about = membership::FAILFAST, after_long_help = membership::FAILFAST_AFTER)]
+    #[command(override_usage = membership::FAILFAST_USAGE)]
+    Failfast(FlagArgs),
     /// Give a running array a write-intent bitmap, or take it away
     #[command(long_about = bitmap::BITMAP, after_long_help = bitmap::BITMAP_AFTER)]
     Bitmap(BitmapArgs),

@@ -17,6 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
+use uraid_format::MemberFlag;
 
 /// The time limit for a status. It leaves a full server time to drop idle callers, one after the other.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -223,10 +224,15 @@ impl Client {
         self.call(&Method::Replace { members, with }, Some(FAIL_TIME_MAX))
     }
 
-    /// Makes members write-mostly, or no longer.
-    pub(crate) fn write_mostly(&mut self, members: &[String], is_set: bool) -> Result<Value, ClientError> {
+    /// Gives members a flag, or takes it away.
+    pub(crate) fn set_flag(
+        &mut self,
+        members: &[String],
+        flag: MemberFlag,
+        is_set: bool,
+    ) -> Result<Value, ClientError> {
         let members = members.iter().map(|member| path_or_slot(member)).collect();
-        self.call(&Method::WriteMostly { members, is_set }, Some(FAIL_TIME_MAX))
+        self.call(&Method::SetFlag { members, flag, is_set }, Some(FAIL_TIME_MAX))
     }
 
     /// Gives the array a bitmap, or takes it away; returns the server's answer.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, ReadPieces, Tick};
+use uraid_format::MemberFlag;
 use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
 /// Callers at once.
@@ -47,8 +48,8 @@ pub(crate) trait Controlled {
     async fn remove(&self, members: &[String]) -> Result<Value, RpcError>;
     /// Copies members to spares, which then take their slots; returns when the superblocks say that this has begun.
     async fn replace(&self, members: &[String], with: &[String]) -> Result<Value, RpcError>;
-    /// Makes members write-mostly, or no longer; returns when the superblocks say so.
-    async fn write_mostly(&self, members: &[String], is_set: bool) -> Result<Value, RpcError>;
+    /// Gives members a flag, or takes it away; returns when the superblocks say so.
+    async fn set_flag(&self, members: &[String], flag: MemberFlag, is_set: bool) -> Result<Value, RpcError>;
     /// Takes no more writes, or takes them again; returns when it is so.
     async fn access(&self, is_read_only: bool) -> Result<Value, RpcError>;
     /// Gives the array a write-intent bitmap, or takes it away; returns when the superblocks say so.
@@ -193,7 +194,7 @@ impl Callers {
             Method::ReAdd { members } => array.re_add(members).await,
             Method::Remove { members } => array.remove(members).await,
             Method::Replace { members, with } => array.replace(members, with).await,
-            Method::WriteMostly { members, is_set } => array.write_mostly(members, *is_set).await,
+            Method::SetFlag { members, flag, is_set } => array.set_flag(members, *flag, *is_set).await,
             Method::Access { is_read_only } => array.access(*is_read_only).await,
             Method::Bitmap(call) => array.bitmap(*call).await,
             Method::Passes(call) => array.passes(*call).await,

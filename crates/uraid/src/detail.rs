@@ -16,7 +16,7 @@ use crate::report::{Report, Verdict};
 use crate::{asking, check, complain, member_name, print, warn};
 use members::Told;
 pub(crate) use members::shape_of;
-pub(crate) use membership::{add, re_add, remove, replace, write_mostly};
+pub(crate) use membership::{add, failfast, re_add, remove, replace, write_mostly};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use uraid_layout::LayoutError;

@@ -93,6 +93,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::ReAdd(args) => detail::re_add(args)?,
         Command::Replace(args) => detail::replace(args)?,
         Command::WriteMostly(args) => detail::write_mostly(args)?,
+        Command::Failfast(args) => detail::failfast(args)?,
         Command::Remove(args) => detail::remove(args)?,
         Command::Bitmap(args) => bitmap::run(args)?,
         Command::Check(args) => return Ok(check::check(args, PassCall::Check)?),

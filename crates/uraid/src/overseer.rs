@@ -30,6 +30,7 @@ use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
+use uraid_format::MemberFlag;
 
 /// How often the status is checked. It is also checked after `fail`, and before and after the stop, so that no change
 /// is missed.
@@ -116,7 +117,7 @@ impl Overseer {
 
     /// `None`: it was removed.
     fn member_entry(&self, index: usize, status: &Status, io: MemberIo) -> Option<Member> {
-        let flags = if status.write_mostly[index] { vec![report::WRITE_MOSTLY.to_owned()] } else { Vec::new() };
+        let flags = report::flag_words(status.flags[index].iter().copied());
         let seat = self.assembled().roster.seat(index);
         let (number, data_offset) = (Some(seat.number), Some(seat.data_offset.0));
         let MemberPath { path, written } = self.member_paths(index).clone();
@@ -393,8 +394,8 @@ impl Controlled for Overseer {
         self.replace_members(members, with).await
     }
 
-    async fn write_mostly(&self, members: &[String], is_set: bool) -> Result<Value, RpcError> {
-        self.make_write_mostly(members, is_set).await
+    async fn set_flag(&self, members: &[String], flag: MemberFlag, is_set: bool) -> Result<Value, RpcError> {
+        self.set_flag_of(members, flag, is_set).await
     }
 
     async fn access(&self, is_read_only: bool) -> Result<Value, RpcError> {
@@ -439,7 +440,7 @@ impl Controlled for Overseer {
             | Method::ReAdd { .. }
             | Method::Remove { .. }
             | Method::Replace { .. }
-            | Method::WriteMostly { .. }
+            | Method::SetFlag { .. }
             | Method::Access { .. }
             | Method::Bitmap(_)
             | Method::Passes(_) => (),

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
 use uraid_block::sizes::{self, counted};
+use uraid_format::MemberFlag;
 
 /// The facts about one array. Lengths in 512-byte sectors, times in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -159,7 +160,7 @@ pub(crate) struct Member {
     /// Where its data begins, in sectors from its start; none for an empty slot.
     #[serde(default)]
     pub data_offset: Option<u64>,
-    /// mdadm's words for its flags: `writemostly`.
+    /// mdadm's words for its flags: `writemostly`, `failfast`.
     #[serde(default)]
     pub flags: Vec<String>,
     /// For a running array, the state of the member's path: `deleted`, `replaced`, `missing`; `None` if it still leads
@@ -217,6 +218,15 @@ impl Member {
 
 /// mdadm's word for a member that is read only where no other has the sectors, in [`Member::flags`].
 pub(crate) const WRITE_MOSTLY: &str = "writemostly";
+
+/// mdadm's words for flags, in [`Member::flags`].
+pub(crate) fn flag_words(flags: impl IntoIterator<Item = MemberFlag>) -> Vec<String> {
+    let word = |flag| match flag {
+        MemberFlag::WriteMostly => WRITE_MOSTLY,
+        MemberFlag::FailFast => "failfast",
+    };
+    flags.into_iter().map(|flag| word(flag).to_owned()).collect()
+}
 
 /// mdadm's words for a member that replaces another one, in [`Member::state`].
 pub(crate) const REPLACEMENT: &str = "spare rebuilding replacement";

@@ -5,6 +5,7 @@
 
 use crate::pass_calls::{self, PassCall};
 use serde_json::{Value, json};
+use uraid_format::MemberFlag;
 
 /// The most bytes of a request's line.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -55,10 +56,11 @@ pub(crate) enum Method {
         /// The path of the spare for each, in the same order; any for those behind the last.
         with: Vec<String>,
     },
-    /// Makes members write-mostly, or no longer.
-    WriteMostly {
+    /// Gives members a flag, or takes it away. The method has the flag's name.
+    SetFlag {
         /// The path or slot of each.
         members: Vec<String>,
+        flag: MemberFlag,
         is_set: bool,
     },
     /// Stops the array: drain, flush, mark clean, release the members.
@@ -164,14 +166,16 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         (Some("add"), Some(members)) => Method::Add { members, force: is_set("force") },
         (Some("re-add"), Some(members)) => Method::ReAdd { members },
         (Some("remove"), Some(members)) => Method::Remove { members },
-        (Some("write-mostly"), Some(members)) => {
-            Method::WriteMostly { members, is_set: param("set").and_then(Value::as_bool).unwrap_or(true) }
-        }
+        (Some(name), Some(members)) if flag_called(name).is_some() => Method::SetFlag {
+            members,
+            flag: flag_called(name).expect("it was found"),
+            is_set: param("set").and_then(Value::as_bool).unwrap_or(true),
+        },
         (Some("replace"), Some(members)) => match with(&param) {
             Some(with) => Method::Replace { members, with },
             None => return fail(RpcError::INVALID_PARAMS, "\"with\" is a list of paths"),
         },
-        (Some(name @ ("fail" | "add" | "re-add" | "remove" | "replace" | "write-mostly")), None) => {
+        (Some(name @ ("fail" | "add" | "re-add" | "remove" | "replace" | "write-mostly" | "failfast")), None) => {
             let text = format!("{name} takes {{\"members\": [path or slot, ...]}}, or {{\"member\": path or slot}}");
             return fail(RpcError::INVALID_PARAMS, &text);
         }
@@ -188,8 +192,8 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
             Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
             None => {
                 let text = format!(
-                    "no such method, expected status, fail, add, re-add, remove, replace, write-mostly, bitmap, readonly, \
-                     readwrite, stop, {}",
+                    "no such method, expected status, fail, add, re-add, remove, replace, write-mostly, failfast, bitmap, \
+                     readonly, readwrite, stop, {}",
                     PassCall::NAMES
                 );
                 return fail(RpcError::METHOD_NOT_FOUND, &text);
@@ -211,6 +215,10 @@ fn members<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec
     (!members.is_empty()).then_some(members)
 }
 
+fn flag_called(name: &str) -> Option<MemberFlag> {
+    MemberFlag::ALL.into_iter().find(|flag| flag.name() == name)
+}
+
 /// The spares that a request names, if any.
 fn with<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec<String>> {
     match param("with") {
@@ -228,7 +236,7 @@ pub(crate) fn call_line(method: &Method) -> String {
         Method::ReAdd { members } => ("re-add", json!({ "members": members })),
         Method::Remove { members } => ("remove", json!({ "members": members })),
         Method::Replace { members, with } => ("replace", json!({ "members": members, "with": with })),
-        Method::WriteMostly { members, is_set } => ("write-mostly", json!({ "members": members, "set": is_set })),
+        Method::SetFlag { members, flag, is_set } => (flag.name(), json!({ "members": members, "set": is_set })),
         Method::Access { is_read_only: true } => ("readonly", json!({})),
         Method::Access { is_read_only: false } => ("readwrite", json!({})),
         Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),

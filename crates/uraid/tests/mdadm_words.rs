@@ -42,6 +42,10 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
         ("--examine-bitmap a", "--examine-bitmap: uraid has no command that shows a bitmap alone"),
         ("create -l 5 -n 3 --write-journal j a b c", "--write-journal: uraid has no journal"),
         ("create -l 1 -n 2 a --write-mostly b", "--write-mostly: uraid makes members of a running array write-mostly"),
+        (
+            "create -l 1 -n 2 a --failfast b",
+            "--failfast: uraid makes members of a running array failfast: `uraid failfast",
+        ),
         ("create -l 5 -n 3 --write-zeroes a b c", "--write-zeroes: uraid writes no zeroes to new members"),
         ("serve --update=name a b", "--update: uraid does not change superblocks"),
         (

@@ -1,5 +1,5 @@
-//! `write-mostly` on the real binary: which members are read, what the superblocks and reports say.
-//! Owns: members made write-mostly while the array serves. Not here: flags that md has set (`md_cases`), read balancing
+//! `write-mostly` and `failfast` on the real binary: which members are read, what the superblocks and reports say.
+//! Owns: flags of members that change while the array serves. Not here: flags that md has set (`md_cases`), read balancing
 //! (`engine::balance`).
 
 use crate::common::{MIB, Scratch, Served, pattern};
@@ -75,6 +75,36 @@ fn a_write_mostly_spare_stays_so_in_its_slot() {
 }
 
 #[test]
+fn a_failfast_member_is_shown_as_one_until_it_is_cleared_also_after_a_start() {
+    let (scratch, served, members) = array("10", 4, 0);
+    let done = scratch.uraid(["failfast", "home", &text(&members[1]), "3"]).expect_done();
+    assert!(done.stdout.starts_with(&format!("{}, 3: failfast in home, ", text(&members[1]))), "{done:?}");
+    scratch.uraid(["write-mostly", "home", "3"]).expect_done();
+    let states = || {
+        let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
+        let state = |member: &PathBuf| {
+            let line = shown.lines().find(|line| line.ends_with(&text(member))).expect("a line for each member");
+            line.split_once("active sync").expect("it works").1.trim_end_matches(&text(member)).trim().to_owned()
+        };
+        members.iter().map(state).collect::<Vec<String>>()
+    };
+    let flags = |member: &Path| {
+        let shown = scratch.uraid(["examine", &text(member)]).expect_done().stdout;
+        let line = shown.lines().find_map(|line| line.trim().strip_prefix("Flags : "));
+        line.unwrap_or_default().to_owned()
+    };
+    assert_eq!(states(), ["", "failfast", "", "writemostly failfast"]);
+    assert_eq!((flags(&members[1]), flags(&members[3])), ("failfast".to_owned(), "write-mostly failfast".to_owned()));
+    assert_eq!(served.stop().code, Some(0));
+    let served = scratch.ready(&[], &members);
+    assert_eq!(states(), ["", "failfast", "", "writemostly failfast"], "the next start");
+    scratch.uraid(["failfast", "home", "1", "3", "--clear"]).expect_done();
+    assert_eq!(states(), ["", "", "", "writemostly"]);
+    assert_eq!((flags(&members[1]), flags(&members[3])), (String::new(), "write-mostly".to_owned()));
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
 fn what_cannot_be_write_mostly_is_refused_in_one_sentence() {
     let (scratch, served, members) = array("1", 3, 0);
     scratch.uraid(["fail", "home", "2"]).expect_done();
@@ -88,6 +118,8 @@ fn what_cannot_be_write_mostly_is_refused_in_one_sentence() {
     }
     assert_eq!(served.stop().code, Some(0));
     let (scratch, served, _) = array("5", 3, 0);
-    scratch.uraid(["write-mostly", "home", "0"]).expect_refused(&["raid5 has no copies"]);
+    for flag in ["write-mostly", "failfast"] {
+        scratch.uraid([flag, "home", "0"]).expect_refused(&["raid5 has no copies", flag, "only raid1 and raid10"]);
+    }
     assert_eq!(served.stop().code, Some(0));
 }

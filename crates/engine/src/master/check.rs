@@ -116,7 +116,7 @@ impl Master {
                 assert!(!slots.is_empty() && self.frozen.is_none(), "a recovery goes on");
             }
             Change::Replace(change) => self.check_replace(change),
-            Change::SetWriteMostly(members, _) => {
+            Change::SetFlag(members, ..) => {
                 assert!(members.iter().all(|member| self.members[*member].is_trusted()), "members of the array");
             }
             Change::Bitmap(change) => self.check_bitmap_change(change),

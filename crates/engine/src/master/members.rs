@@ -6,7 +6,7 @@ use super::bad_blocks::MemberLog;
 use super::{Master, MemberState};
 use crate::verdict::Operation;
 use uraid_block::{IoError, Slot, Tick};
-use uraid_format::{ROLES_MAX, Role, Superblock, roles_with};
+use uraid_format::{MemberFlag, ROLES_MAX, Role, Superblock, roles_with};
 
 /// A member joins or leaves.
 pub(crate) enum Membership {
@@ -55,15 +55,15 @@ impl Master {
         numbers.any(|number| former.roles.get(number) == Some(&Role::Faulty))
     }
 
-    /// Whether a member is read only where no other has the sectors.
-    pub(crate) fn is_write_mostly(&self, member: usize) -> bool {
-        self.superblocks[member].is_write_mostly()
+    /// The flags of a member.
+    pub(crate) fn flags(&self, member: usize) -> Vec<MemberFlag> {
+        self.superblocks[member].flags().collect()
     }
 
-    pub(super) fn set_write_mostly(&mut self, members: &[usize], is_set: bool) {
+    pub(super) fn set_flag(&mut self, members: &[usize], flag: MemberFlag, is_set: bool) {
         for member in members {
             let flags = &mut self.superblocks[*member].devflags;
-            *flags = if is_set { *flags | Superblock::WRITE_MOSTLY } else { *flags & !Superblock::WRITE_MOSTLY };
+            *flags = flag.put(*flags, is_set);
         }
         self.version += 1;
     }

@@ -30,7 +30,8 @@ const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal: a raid5 with create --consistency-policy=ppl has no write hole";
 const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
-const NO_FLAGS: &str = "sets no failfast yet";
+const FAILFAST: &str =
+    "makes members of a running array failfast: `uraid failfast ARRAY MEMBER...`, and with --clear no longer";
 const NO_WRITE_MOSTLY: &str =
     "makes members of a running array write-mostly: `uraid write-mostly ARRAY MEMBER...`; it has no write-behind yet";
 const ACCESS: &str = "has a command for each: `uraid readonly ARRAY`, `uraid readwrite ARRAY`";
@@ -100,7 +101,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
     (&["--write-journal", "--add-journal", "add-journal"], NO_POLICY),
     (&["--write-mostly", "--write-behind"], NO_WRITE_MOSTLY),
-    (&["--failfast", "failfast"], NO_FLAGS),
+    (&["--failfast", "--nofailfast"], FAILFAST),
     (&["--readonly", "-o", "-w", "--readwrite"], ACCESS),
     (
         &["-U", "--update", "--update-subarray", "--kill-subarray"],
@@ -108,7 +109,6 @@ const NOT_YET: &[(&[&str], &str)] = &[
     ),
     (&["--nodes", "--home-cluster", "--cluster-confirm"], "has no clusters of hosts that share an array"),
     (&["--no-degraded"], "needs no such option: it starts with fewer members than last time only with --run"),
-    (&["--nofailfast"], NO_FLAGS),
     (&["--rounding"], "rounds the members of a linear array to its --chunk"),
     (&["--auto", "--symlinks"], "makes no device nodes: `uraid serve` exports arrays over NBD"),
     (&["-a"], "has no -a: `uraid add ARRAY DEVICE...` adds members (--add), and it makes no device nodes (--auto)"),

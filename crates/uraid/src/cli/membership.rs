@@ -1,4 +1,4 @@
-//! `uraid add`, `re-add`, `remove`, `replace` and `write-mostly` on the command line.
+//! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::detail`, `crate::overseer`).
 
 use super::usage_error_of;
@@ -70,10 +70,27 @@ Make members of a running raid1 or raid10 write-mostly: they get every write, an
 other member has the sectors. For a copy that is slow or far away. The superblocks say so, and md does
 the same.";
 
+pub(super) const WRITE_MOSTLY_USAGE: &str = "\
+uraid write-mostly [OPTIONS] ARRAY MEMBER...
+       uraid write-mostly [OPTIONS] --control SOCK MEMBER...";
+
 pub(super) const WRITE_MOSTLY_AFTER: &str = "\
 EXAMPLES
   uraid write-mostly home disk1
   uraid write-mostly home disk1 --clear";
+
+pub(super) const FAILFAST: &str = "\
+Make members of a running raid1 or raid10 failfast: md then fails such a member at its first error, without
+trying again. The superblocks say so.";
+
+pub(super) const FAILFAST_USAGE: &str = "\
+uraid failfast [OPTIONS] ARRAY MEMBER...
+       uraid failfast [OPTIONS] --control SOCK MEMBER...";
+
+pub(super) const FAILFAST_AFTER: &str = "\
+EXAMPLES
+  uraid failfast home disk0 disk1
+  uraid failfast home disk1 --clear";
 
 /// Options of `uraid add`.
 #[derive(Args, Debug)]
@@ -118,16 +135,13 @@ pub(crate) struct ReplaceArgs {
     pub with: Vec<String>,
 }
 
-/// Options of `uraid write-mostly`.
+/// Options of `uraid write-mostly` and `uraid failfast`.
 #[derive(Args, Debug)]
-#[command(
-    override_usage = "uraid write-mostly [OPTIONS] ARRAY MEMBER...\n       uraid write-mostly [OPTIONS] --control SOCK MEMBER..."
-)]
 #[command(mut_arg(ARRAY_AND_MEMBERS, as_members))]
-pub(crate) struct WriteMostlyArgs {
+pub(crate) struct FlagArgs {
     #[command(flatten)]
     pub named: MembersArgs,
-    /// Read them like the others again
+    /// Treat them like the others again
     #[arg(long)]
     pub clear: bool,
 }
@@ -164,7 +178,11 @@ impl MembersArgs {
             ([array, members @ ..], None) if !members.is_empty() => (Some(array), members),
             (members, Some(_)) => (None, members),
             _ => {
-                let member = if matches!(command, "remove" | "replace" | "write-mostly") { "MEMBER" } else { "DEVICE" };
+                let member = if matches!(command, "remove" | "replace" | "write-mostly" | "failfast") {
+                    "MEMBER"
+                } else {
+                    "DEVICE"
+                };
                 let text = format!("{command} takes ARRAY {member}..., or --control SOCK {member}...");
                 usage_error_of(command, &text)
             }

@@ -12,7 +12,7 @@ use crate::member_name;
 use crate::names;
 use crate::opening::{self, Timeouts};
 use crate::probe::probe;
-use crate::report::{Geometry, InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, WRITE_MOSTLY};
+use crate::report::{Geometry, InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, flag_words};
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::{
@@ -316,7 +316,7 @@ fn member(slot: Option<u16>, state: &str, superblock: &Superblock, path: String)
         written: None,
         reason: None,
         data_offset: Some(superblock.data_offset.0),
-        flags: superblock.is_write_mostly().then(|| WRITE_MOSTLY.to_owned()).into_iter().collect(),
+        flags: flag_words(superblock.flags()),
         path_state: None,
         io: None,
     }

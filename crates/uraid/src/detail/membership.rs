@@ -1,10 +1,11 @@
-//! `uraid add`, `re-add`, `remove`, `replace` and `write-mostly`: asks a running array.
+//! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast`: asks a running array.
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
 
-use crate::cli::{AddArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs, WriteMostlyArgs};
+use crate::cli::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
 use crate::client::{self, Client, ClientError};
 use crate::print;
 use serde_json::Value;
+use uraid_format::MemberFlag;
 
 /// Adds devices to a running array.
 pub(crate) fn add(args: &AddArgs) -> Result<(), ClientError> {
@@ -38,9 +39,19 @@ fn change(
 }
 
 /// Makes members write-mostly, or no longer.
-pub(crate) fn write_mostly(args: &WriteMostlyArgs) -> Result<(), ClientError> {
+pub(crate) fn write_mostly(args: &FlagArgs) -> Result<(), ClientError> {
     let done = if args.clear { "read like the others in" } else { "write-mostly in" };
-    change("write-mostly", &args.named, done, |client, members| client.write_mostly(members, !args.clear))
+    set_flag(args, MemberFlag::WriteMostly, done)
+}
+
+/// Makes members failfast, or no longer.
+pub(crate) fn failfast(args: &FlagArgs) -> Result<(), ClientError> {
+    let done = if args.clear { "not failfast in" } else { "failfast in" };
+    set_flag(args, MemberFlag::FailFast, done)
+}
+
+fn set_flag(args: &FlagArgs, flag: MemberFlag, done: &str) -> Result<(), ClientError> {
+    change(flag.name(), &args.named, done, |client, members| client.set_flag(members, flag, !args.clear))
 }
 
 /// Begins to copy members to spares.

@@ -56,7 +56,7 @@ pub(super) fn facts(found: &Examined) -> Value {
         "device_number": superblock.dev_number,
         "device_role": role(superblock),
         "slot": superblock.own_role().slot().map(|slot| slot.0),
-        "flags": flag_names(superblock.devflags),
+        "flags": flag_names(superblock),
         "corrected_reads": superblock.corrected_reads,
         "bitmap_offset": features.contains(Features::BITMAP_OFFSET).then_some(superblock.bitmap_offset),
         "ppl": found.superblock.ppl_word().map(|(offset, size)| json!({ "offset": offset, "size": size })),

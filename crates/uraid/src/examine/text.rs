@@ -11,7 +11,7 @@ use crate::{dates, names};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
 use uraid_block::sizes::human;
-use uraid_format::{Features, Role, Superblock, uuid};
+use uraid_format::{Features, MemberFlag, Role, Superblock, uuid};
 use uraid_layout::Level;
 
 /// The whole text of a member.
@@ -106,16 +106,15 @@ fn extras(out: &mut String, found: &Examined) {
         reshape(out, superblock, layout_word, new_chunk);
         out.push('\n');
     }
-    let flags = flag_names(superblock.devflags).join(" ");
+    let flags = flag_names(superblock).join(" ");
     if !flags.is_empty() {
         field(out, "Flags", &flags);
     }
 }
 
 /// The flags of this member.
-pub(super) fn flag_names(devflags: u8) -> Vec<&'static str> {
-    let named = [(1, "write-mostly"), (2, "failfast")];
-    named.into_iter().filter_map(|(bit, name)| (devflags & bit != 0).then_some(name)).collect()
+pub(super) fn flag_names(superblock: &Superblock) -> Vec<&'static str> {
+    superblock.flags().map(MemberFlag::name).collect()
 }
 
 fn bad_blocks(out: &mut String, superblock: &Superblock) {

@@ -1,4 +1,4 @@
-//! `add`, `re-add`, `remove` and `write-mostly` of a running array.
+//! `add`, `re-add`, `remove`, `write-mostly` and `failfast` of a running array.
 //! Owns: which devices may join, their first bytes, the order over all shards, the words of refusals. Not here: what the
 //! array does with a member that joins or leaves (`engine::membership`), superblocks (`uraid_format`).
 //! Invariant: every device of a command is claimed and checked before any is changed. What is written to one is durable
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use uraid_arrays::Members;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
 use uraid_engine::verdict::Operation;
-use uraid_engine::{FormerMember, MemberState, ReAddError, Vacancy, WriteMostlyError};
+use uraid_engine::{FlagError, FormerMember, MemberState, ReAddError, Vacancy};
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::signature::Signature;
-use uraid_format::{Joining, Superblock, added_superblock, returned_superblock, uuid, writes_before};
+use uraid_format::{Joining, MemberFlag, Superblock, added_superblock, returned_superblock, uuid, writes_before};
 use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
 
 /// mdadm's word for all failed members.
@@ -197,16 +197,20 @@ impl Overseer {
         Ok(self.answer(&removed))
     }
 
-    /// Makes members write-mostly, or no longer.
-    pub(super) async fn make_write_mostly(&self, members: &[String], is_set: bool) -> Result<Value, RpcError> {
+    /// Gives members a flag, or takes it away.
+    pub(super) async fn set_flag_of(
+        &self,
+        members: &[String],
+        flag: MemberFlag,
+        is_set: bool,
+    ) -> Result<Value, RpcError> {
         let indexes = members.iter().map(|member| self.index_of(member)).collect::<Result<Vec<usize>, RpcError>>()?;
-        let outcome = self.array.set_write_mostly(&indexes, is_set).await;
+        let outcome = self.array.set_flag(&indexes, flag, is_set).await;
         outcome.map_err(|error| match error {
-            WriteMostlyError::NoMember { member } => refused(self.member_name(member), error),
-            WriteMostlyError::NoCopies { .. }
-            | WriteMostlyError::ReadOnly
-            | WriteMostlyError::NotOpen
-            | WriteMostlyError::Frozen(_) => refused(self.name(), with_causes(&error)),
+            FlagError::NoMember { member } => refused(self.member_name(member), error),
+            FlagError::NoCopies { .. } | FlagError::ReadOnly | FlagError::NotOpen | FlagError::Frozen(_) => {
+                refused(self.name(), with_causes(&error))
+            }
         })?;
         Ok(self.answer(members))
     }
