@@ -354,7 +354,7 @@ impl fmt::Display for ReadOnlyReason {
             ReadOnlyReason::Ppl => {
                 "the array has a partial parity log that cannot be kept up to date: uraid keeps one on a raid5 without a \
                  bitmap, with room for a chunk, or 64 KiB of a larger one, on every member; \
-                 `mdadm --assemble --update=no-ppl` removes it"
+                 `uraid update no-ppl` removes it, while the array is stopped"
             }
             ReadOnlyReason::BadBlocks => {
                 "a member has a list of bad blocks in a form that uraid reads and does not write"

@@ -18,6 +18,7 @@ pub mod partition;
 pub mod ppl;
 pub mod signature;
 mod superblock;
+pub mod update;
 pub mod uuid;
 mod version;
 

@@ -18,6 +18,7 @@ mod processors;
 mod serve;
 mod show;
 mod time;
+mod update;
 
 pub(crate) use access::AccessArgs;
 pub(crate) use bench::BenchArgs;
@@ -33,6 +34,7 @@ pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
 pub(crate) use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs, MdstatArgs};
 use std::io::Write;
+pub(crate) use update::{UpdateArgs, What as UpdateWhat};
 
 const OVERVIEW: &str = "\
 Linux software RAID (md) in user space: creates arrays over files and block devices, keeps them
@@ -176,6 +178,9 @@ pub(crate) enum Command {
     /// Measure an array, and in the same run what its members give without it
     #[command(long_about = bench::BENCH, after_long_help = bench::BENCH_AFTER)]
     Bench(BenchArgs),
+    /// Change the superblocks of a stopped array: its consistency policy, its name, a resync at its next start
+    #[command(long_about = update::UPDATE, after_long_help = update::UPDATE_AFTER)]
+    Update(UpdateArgs),
     /// Wipe the superblock of members, so that nothing assembles them any more
     #[command(long_about = create::ZERO, after_long_help = create::ZERO_AFTER)]
     ZeroSuperblock(ZeroArgs),
@@ -188,6 +193,9 @@ impl Cli {
             Ok(line) => line,
             Err(text) => refuse(&text),
         };
+        if let Some(text) = mdadm::instead_of_update(&line) {
+            refuse(&text);
+        }
         let first = line.get(1).cloned();
         if let Some(text) = first.and_then(|word| mdadm::instead_of_mode(word.to_str()?)) {
             refuse(&text);

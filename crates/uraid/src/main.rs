@@ -48,6 +48,7 @@ mod serve;
 mod session;
 mod silence;
 mod stack;
+mod update;
 mod wait;
 mod watch;
 mod zero;
@@ -113,6 +114,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Wait(args) => return Ok(wait::run(args)),
         Command::Bench(args) => bench::run(args)?,
+        Command::Update(args) => update::run(args)?,
         Command::ZeroSuperblock(args) => zero::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

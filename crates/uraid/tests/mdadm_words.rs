@@ -47,7 +47,15 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
             "--failfast: uraid makes members of a running array failfast: `uraid failfast",
         ),
         ("create -l 5 -n 3 --write-zeroes a b c", "--write-zeroes: uraid writes no zeroes to new members"),
-        ("serve --update=name a b", "--update: uraid does not change superblocks"),
+        (
+            "serve --update=name a b",
+            "--update: uraid changes the superblocks of a stopped array with `uraid update WHAT",
+        ),
+        (
+            "--assemble /dev/md0 --update=ppl a b",
+            "--update: uraid has subcommands where mdadm has modes: uraid update ppl MEMBER..., then uraid serve",
+        ),
+        ("-A -U resync a b", "--update: uraid has subcommands where mdadm has modes: uraid update resync MEMBER..."),
         (
             "fail home --readwrite",
             "--readwrite: uraid has a command for each: `uraid readonly ARRAY`, `uraid readwrite",

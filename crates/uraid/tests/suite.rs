@@ -35,5 +35,6 @@ mod reshaped;
 mod several;
 mod spares;
 mod suggestions;
+mod update;
 mod waiting;
 mod write_mostly;

@@ -327,11 +327,12 @@ pub(super) fn data_end(superblock: &Superblock) -> Sectors {
     Sectors(superblock.data_offset.0) + used
 }
 
-/// What a member in use announces. One that missed the last superblocks may still name a bitmap that the array has no
-/// more.
+/// What a member in use announces. One that missed the last superblocks may still name a bitmap, or a partial parity log,
+/// that the array has no more.
 pub(super) fn announced(superblock: &Superblock, template: &Superblock) -> Features {
+    let policy = Features::BITMAP_OFFSET.with(Features::PPL).with(Features::MULTIPLE_PPLS);
     let is_behind = superblock.events < template.events;
-    if is_behind { superblock.features.without(Features::BITMAP_OFFSET) } else { superblock.features }
+    if is_behind { superblock.features.without(policy) } else { superblock.features }
 }
 
 /// Refuses features that would make even reading wrong.

@@ -9,8 +9,8 @@ use super::choose::Chosen;
 use super::{Candidate, Forced};
 use crate::mark::{self, Mark};
 use uraid_block::{ArrayRange, MemberSector, SECTOR_BYTES, Sectors, Slot};
-use uraid_format::Features;
 use uraid_format::ppl::{LoggedStretch, PPL_HEADER_SECTORS, PPL_PARITY_MAX, PplLog, PplState};
+use uraid_format::{Features, Superblock, update};
 use uraid_layout::{Layout, Level, ParityLayout};
 
 /// The partial parity log that an array starts with.
@@ -48,6 +48,13 @@ pub(super) struct Logs {
     is_one_history: bool,
 }
 
+/// The superblock of a member as the freshest one has it: an update of a stopped array that was cut short may have given
+/// the array a log, or taken it, before it reached this member, and a spare may have missed the update.
+pub(super) fn followed(superblock: &Superblock, template: &Superblock) -> Superblock {
+    let is_behind = superblock.events < template.events || superblock.own_role().slot().is_none();
+    if is_behind { update::with_log_of(superblock, template) } else { superblock.clone() }
+}
+
 /// Whether these features say that the array has a log.
 pub(super) fn has_log(features: Features) -> bool {
     features.intersects(Features::PPL.with(Features::MULTIPLE_PPLS))
@@ -70,8 +77,14 @@ impl Logs {
         };
         let with_slot = chosen.slots.iter().chain(&chosen.recovering).map(|(slot, at)| (Some(*slot), *at));
         for (slot, at) in with_slot.chain(chosen.replacing.values().map(|at| (None, *at))) {
-            let room = log_room(&candidates[at]).filter(|room| *room >= longest)?;
+            let superblock = followed(&candidates[at].superblock, &chosen.template);
+            let room = log_room(&superblock, candidates[at].device_size).filter(|room| *room >= longest)?;
             logs.room = logs.room.min(room);
+            if !has_log(candidates[at].superblock.features) {
+                // It has missed the superblocks that named the log first.
+                logs.states.push(PplState::Damaged);
+                continue;
+            }
             let log = candidates[at].ppl.as_ref()?;
             // A log on a member that another one is being copied to is that other one's.
             if let Some(slot) = slot {
@@ -125,9 +138,9 @@ impl Logs {
 const LONGEST: Sectors = Sectors((uraid_block::buffer::LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64);
 
 /// The room for partial parity behind the log's header, which follows the first header.
-fn log_room(candidate: &Candidate) -> Option<Sectors> {
-    let area = candidate.superblock.ppl_room()?;
-    let is_inside = area.start.0 + area.length.0 <= candidate.device_size.0;
+fn log_room(superblock: &Superblock, device_size: Sectors) -> Option<Sectors> {
+    let area = superblock.ppl_room()?;
+    let is_inside = area.start.0 + area.length.0 <= device_size.0;
     area.length.0.checked_sub(2 * PPL_HEADER_SECTORS.0).filter(|_| is_inside).map(Sectors)
 }
 

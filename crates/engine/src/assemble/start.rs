@@ -4,7 +4,7 @@
 
 use super::choose::{Chosen, announced, copied_below, data_end, mismatch, recovered_below};
 use super::error::{AssembleError, Duplicate};
-use super::ppl::{self, Logs};
+use super::ppl::{self, Logs, followed};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
@@ -96,7 +96,7 @@ fn members(candidates: &[Candidate], chosen: &Chosen, forced: &Forced) -> Vec<Me
     let plan = |at: usize, place| MemberPlan {
         candidate: at,
         place,
-        superblock: candidates[at].superblock.clone(),
+        superblock: followed(&candidates[at].superblock, template),
         bad_blocks: candidates[at].bad_blocks.clone().unwrap_or_default(),
     };
     let in_slots = slots.iter().map(|(slot, at)| plan(*at, Place::Slot(*slot)));

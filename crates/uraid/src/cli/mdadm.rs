@@ -105,7 +105,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--readonly", "-o", "-w", "--readwrite"], ACCESS),
     (
         &["-U", "--update", "--update-subarray", "--kill-subarray"],
-        "does not change superblocks of arrays that exist, except by serving them. Use mdadm",
+        "changes the superblocks of a stopped array with `uraid update WHAT MEMBER...`; `uraid serve` starts it afterwards",
     ),
     (&["--nodes", "--home-cluster", "--cluster-confirm"], "has no clusters of hosts that share an array"),
     (&["--no-degraded"], "needs no such option: it starts with fewer members than last time only with --run"),
@@ -182,6 +182,24 @@ fn with_action(line: Vec<OsString>) -> Result<Vec<OsString>, String> {
 
 fn find(table: &'static [(&[&str], &str)], word: &str) -> Option<&'static str> {
     table.iter().find(|(words, _)| words.contains(&word)).map(|(_, text)| *text)
+}
+
+/// What to type instead of mdadm's `--assemble --update=WHAT`.
+pub(super) fn instead_of_update(line: &[OsString]) -> Option<String> {
+    line.get(1).filter(|word| *word == "-A" || *word == "--assemble")?;
+    let mut words = line.iter().skip(2).filter_map(|word| word.to_str());
+    while let Some(word) = words.next() {
+        let what = match word {
+            "-U" | "--update" => words.next().unwrap_or("WHAT"),
+            word => match word.strip_prefix("--update=") {
+                Some(what) => what,
+                None => continue,
+            },
+        };
+        let steps = format!("uraid update {what} MEMBER..., then uraid serve MEMBER...");
+        return Some(format!("--update: uraid has subcommands where mdadm has modes: {steps}"));
+    }
+    None
 }
 
 /// Why the first word of a command line is not a subcommand, if it is one of mdadm's modes.

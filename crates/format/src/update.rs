@@ -1,0 +1,276 @@
+//! What an update of a stopped array changes in a member's superblock.
+//! Owns: [`Change`], the place of a partial parity log on a member that was made without one. Not here: which arrays may
+//! be updated, the order of writes (`uraid`), event counts (the caller).
+//! Invariant: the place of a log follows from the member's superblock alone, so that an update that was cut short gives
+//! the same places when it goes on.
+//! Spec: docs/format/ppl.md#where-an-update-puts-it; mdadm(8), `--update`.
+
+use crate::create::PPL_SECTORS;
+use crate::ppl::{PPL_HEADER_SECTORS, PPL_PARITY_MAX};
+use crate::{BadBlocks, Features, SUPERBLOCK_BYTES, SetName, Superblock, Version};
+use uraid_block::{Extent, SECTOR_BYTES, Sector, Sectors};
+use uraid_layout::Level;
+
+/// Sectors of a 4 KiB block: logs begin and end with one.
+const BLOCK: u64 = 8;
+const SUPERBLOCK_SECTORS: Sectors = Sectors((SUPERBLOCK_BYTES / SECTOR_BYTES) as u64);
+/// The headers of the two places that uraid uses, and the parity of the longest stretch: a chunk, or 64 KiB of a larger
+/// one.
+const LONGEST: Sectors = Sectors(PPL_PARITY_MAX.0 / 2);
+const LOG: Features = Features::PPL.with(Features::MULTIPLE_PPLS);
+
+/// What an update changes, in mdadm's words for `--update`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// `ppl`: the array gets a partial parity log.
+    Ppl,
+    /// `no-ppl`: it loses it.
+    NoPpl,
+    /// `resync`: the next start makes everything consistent.
+    Resync,
+    /// `name`, `homehost`: the array gets another name.
+    Name(SetName),
+    /// `no-bbl`: the member keeps no list of bad blocks.
+    NoBadBlocks,
+}
+
+/// Why a member's superblock cannot be changed so. The text follows the member's name and a colon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// Partial parity logs are raid5's.
+    #[error("belongs to a {level}, which can have no partial parity log, expected raid5")]
+    Level {
+        /// The level, in md's words.
+        level: &'static str,
+    },
+    /// A log and a bitmap exclude each other.
+    #[error("belongs to an array with a bitmap, and md allows no partial parity log beside it: remove it first")]
+    Bitmap,
+    /// A log keeps a bit for each slot.
+    #[error("belongs to an array of {found} slots, and a partial parity log allows at most {maximum}")]
+    Slots {
+        /// The array's.
+        found: u32,
+        /// md's limit.
+        maximum: u32,
+    },
+    /// What lies beside the superblock leaves too little.
+    #[error(
+        "has {} in one piece between its superblock and its data, at least {} are needed for a partial parity log{}",
+        found.size(),
+        minimum.size(),
+        if *has_list { "; `no-bbl` may make room" } else { "" }
+    )]
+    Room {
+        /// The largest gap.
+        found: Sectors,
+        /// What a log needs.
+        minimum: Sectors,
+        /// A list of bad blocks lies there too.
+        has_list: bool,
+    },
+    /// There is nothing to make consistent.
+    #[error("belongs to a {level}, which has no redundancy to resync")]
+    NoRedundancy {
+        /// The level, in md's words.
+        level: &'static str,
+    },
+    /// Sectors on the list would be read as if they were good.
+    #[error("lists bad blocks: its list stays until they are written again, by `uraid repair` or by clients")]
+    ListInForce,
+}
+
+/// A member's superblock after the change; the same one if it is as it should be. The event count stays.
+pub fn changed(superblock: &Superblock, change: &Change) -> Result<Superblock, UpdateError> {
+    let mut next = superblock.clone();
+    match change {
+        Change::Ppl => next = with_log(superblock)?,
+        Change::NoPpl => next = without_log(superblock),
+        Change::Resync => match superblock.known_level() {
+            Some(level @ (Level::Linear | Level::Raid0)) => {
+                return Err(UpdateError::NoRedundancy { level: level.name() });
+            }
+            Some(Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10) | None => {
+                next.resync_offset = 0
+            }
+        },
+        Change::Name(name) => next.set_name = *name,
+        Change::NoBadBlocks if superblock.features.contains(Features::BAD_BLOCKS) => {
+            return Err(UpdateError::ListInForce);
+        }
+        Change::NoBadBlocks => next.bad_blocks = BadBlocks::default(),
+    }
+    Ok(next)
+}
+
+/// The superblock with a log if `template` has one, else without. A member without room for one stays without.
+pub fn with_log_of(superblock: &Superblock, template: &Superblock) -> Superblock {
+    let (has, should) = (superblock.features.intersects(LOG), template.features.intersects(LOG));
+    match (has, should) {
+        (true, false) => without_log(superblock),
+        (false, true) => with_log(superblock).unwrap_or_else(|_| superblock.clone()),
+        (true, true) | (false, false) => superblock.clone(),
+    }
+}
+
+fn without_log(superblock: &Superblock) -> Superblock {
+    if !superblock.features.intersects(LOG) {
+        return superblock.clone();
+    }
+    Superblock { features: superblock.features.without(LOG), bitmap_offset: 0, ..superblock.clone() }
+}
+
+fn with_log(superblock: &Superblock) -> Result<Superblock, UpdateError> {
+    const SLOTS_MAX: u32 = 64;
+    match superblock.known_level() {
+        Some(Level::Raid5) => (),
+        Some(level) => return Err(UpdateError::Level { level: level.name() }),
+        None => return Err(UpdateError::Level { level: "level that uraid does not know" }),
+    }
+    if superblock.features.intersects(LOG) {
+        return Ok(superblock.clone());
+    }
+    if superblock.features.contains(Features::BITMAP_OFFSET) {
+        return Err(UpdateError::Bitmap);
+    }
+    if superblock.raid_disks > SLOTS_MAX {
+        return Err(UpdateError::Slots { found: superblock.raid_disks, maximum: SLOTS_MAX });
+    }
+    let area = place(superblock)?;
+    let distance = area.start.0.cast_signed() - superblock.super_offset.0.cast_signed();
+    let (distance, length) = (i16::try_from(distance), u16::try_from(area.length.0));
+    let (Ok(distance), Ok(length)) = (distance, length) else {
+        return Err(UpdateError::Room { found: Sectors::ZERO, minimum: minimum(superblock), has_list: false });
+    };
+    let (distance, length) = (distance.to_le_bytes(), length.to_le_bytes());
+    // With version 1.0 the log takes sectors behind the used ones, which the member counted as room for data.
+    let data_end = superblock.data_offset + superblock.data_size;
+    let cut = if superblock.version == Version::V1_0 && data_end > area.start {
+        Sectors(area.start.0 - superblock.data_offset.0)
+    } else {
+        superblock.data_size
+    };
+    let next = Superblock {
+        features: superblock.features.with(Features::PPL),
+        bitmap_offset: i32::from_le_bytes([distance[0], distance[1], length[0], length[1]]),
+        data_size: cut,
+        ..superblock.clone()
+    };
+    assert_eq!(next.ppl_room(), Some(area), "nothing else lies there");
+    Ok(next)
+}
+
+/// The least room that the engine keeps a log in.
+fn minimum(superblock: &Superblock) -> Sectors {
+    superblock.chunk.min(LONGEST) + PPL_HEADER_SECTORS + PPL_HEADER_SECTORS
+}
+
+/// The first of the largest gaps between superblock, list of bad blocks and used data, of at most 1 MiB.
+///
+/// Version 1.2, list at 24 to 32, data from 2048: 16..24 and 32..2048, so 32..2048. Version 1.0 takes the end of its
+/// gap, next to the superblock, as `create` does.
+fn place(superblock: &Superblock) -> Result<Extent<Sector>, UpdateError> {
+    let used_end = superblock.data_offset + superblock.size;
+    let own = superblock.super_offset;
+    let is_behind = superblock.version == Version::V1_0;
+    let (from, to) = if is_behind { (used_end, own) } else { (own + SUPERBLOCK_SECTORS, superblock.data_offset) };
+    let list = superblock.bad_blocks_extent().filter(|list| list.start >= from && list.start < to);
+    let gaps = match list {
+        Some(list) => vec![(from.0, list.start.0), ((list.start + list.length).0, to.0)],
+        None => vec![(from.0, to.0)],
+    };
+    let whole = |(from, to): (u64, u64)| (from.next_multiple_of(BLOCK), to - to % BLOCK);
+    let length = |(from, to): (u64, u64)| to.saturating_sub(from);
+    let largest = gaps.into_iter().map(whole).rev().max_by_key(|gap| length(*gap)).expect("a gap");
+    let (found, minimum) = (Sectors(length(largest)), minimum(superblock));
+    if found < minimum {
+        return Err(UpdateError::Room { found, minimum, has_list: list.is_some() });
+    }
+    let taken = found.min(PPL_SECTORS);
+    let start = if is_behind { largest.1 - taken.0 } else { largest.0 };
+    Ok(Extent::new(Sector(start), taken))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::create::{CreateOptions, NewMember, NewPolicy, create};
+
+    fn made(version: Version, level: Level, size: u64, policy: NewPolicy) -> Superblock {
+        let options = CreateOptions {
+            version,
+            level,
+            layout: 2,
+            chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
+            raid_disks: 3,
+            spare_devices: 0,
+            size: None,
+            data_offset: None,
+            set_uuid: [7; 16],
+            set_name: SetName::new("", "update").expect("a short name"),
+            now_seconds: 1,
+            assume_clean: true,
+            force: false,
+            policy,
+        };
+        let device = |n: u8| NewMember::Device { size: Sectors(size), uuid: [n; 16] };
+        let creation = create(&options, &[1, 2, 3].map(device)).expect("an array");
+        creation.superblocks[0].clone().expect("it is there")
+    }
+
+    fn word(version: Version) -> Option<(i16, u16)> {
+        let before = made(version, Level::Raid5, 65_536, NewPolicy::Resync);
+        changed(&before, &Change::Ppl).ok().and_then(|after| after.ppl_word())
+    }
+
+    #[test]
+    fn a_log_takes_the_largest_gap_beside_the_superblock_and_no_more_than_a_mib() {
+        assert_eq!(word(Version::V1_2), Some((24, 2016)), "behind the list, up to the data");
+        assert_eq!(word(Version::V1_1), Some((24, 2024)));
+        let large = made(Version::V1_2, Level::Raid5, 1 << 23, NewPolicy::Resync);
+        let after = changed(&large, &Change::Ppl).expect("room");
+        assert_eq!(after.ppl_word().map(|word| word.1), Some(2048), "{}", large.data_offset.0);
+        assert_eq!((after.data_size, after.events), (large.data_size, large.events));
+        // Without its list a member has all of the gap.
+        let bare = changed(&large, &Change::NoBadBlocks).expect("an empty list");
+        assert_eq!(changed(&bare, &Change::Ppl).ok().and_then(|after| after.ppl_word()), Some((8, 2048)));
+    }
+
+    #[test]
+    fn a_superblock_behind_the_data_needs_unused_sectors_before_it() {
+        let full = made(Version::V1_0, Level::Raid5, 65_536, NewPolicy::Resync);
+        assert!(matches!(changed(&full, &Change::Ppl), Err(UpdateError::Room { has_list: true, .. })));
+        let spared = Superblock { size: Sectors(full.size.0 - 4096), ..full.clone() };
+        let after = changed(&spared, &Change::Ppl).expect("room");
+        assert_eq!(after.ppl_word(), Some((-2056, 2048)), "before the list, as create places it");
+        assert!(after.data_size < full.data_size && after.data_size >= after.size);
+    }
+
+    #[test]
+    fn what_is_taken_away_leaves_the_superblock_as_it_was_without_it() {
+        let plain = made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Resync);
+        let with = changed(&plain, &Change::Ppl).expect("room");
+        assert_eq!(changed(&with, &Change::NoPpl), Ok(plain.clone()));
+        assert_eq!(changed(&with, &Change::Ppl), Ok(with.clone()), "a second time");
+        assert_eq!(with_log_of(&plain, &with), with);
+        assert_eq!(with_log_of(&with, &plain), plain);
+        let engine = Superblock { features: with.features.without(LOG).with(Features::MULTIPLE_PPLS), ..with };
+        assert_eq!(changed(&engine, &Change::NoPpl), Ok(plain));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let raid1 = made(Version::V1_2, Level::Raid1, 65_536, NewPolicy::Resync);
+        assert_eq!(changed(&raid1, &Change::Ppl), Err(UpdateError::Level { level: "raid1" }));
+        let bitmap = made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Bitmap { chunk: None });
+        assert_eq!(changed(&bitmap, &Change::Ppl), Err(UpdateError::Bitmap));
+        assert_eq!(changed(&bitmap, &Change::NoPpl), Ok(bitmap.clone()), "its bitmap stays");
+        let many = Superblock { raid_disks: 65, ..made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Resync) };
+        assert_eq!(changed(&many, &Change::Ppl), Err(UpdateError::Slots { found: 65, maximum: 64 }));
+        let listed = Superblock { features: Features::BAD_BLOCKS, ..raid1.clone() };
+        assert_eq!(changed(&listed, &Change::NoBadBlocks), Err(UpdateError::ListInForce));
+        assert_eq!(changed(&raid1, &Change::Resync).map(|after| after.resync_offset), Ok(0));
+        let raid0 = made(Version::V1_2, Level::Raid0, 65_536, NewPolicy::Resync);
+        assert_eq!(changed(&raid0, &Change::Resync), Err(UpdateError::NoRedundancy { level: "raid0" }));
+    }
+}

@@ -1,0 +1,96 @@
+//! `uraid update` on the command line.
+//! Owns: its options and help texts. Not here: what it does (`crate::update`).
+
+use super::usage_error_of;
+use crate::names::{valid_host, valid_name};
+use clap::Args;
+
+pub(super) const UPDATE: &str = "\
+Change the superblocks of a stopped array, as `mdadm --assemble --update=WHAT` does. The array is not
+started. All members must be named, and must work: a running, degraded or dirty array is refused.
+
+Every member is checked before any is changed. If it is interrupted, the array starts as it was
+before, or with all of the change.";
+
+pub(super) const UPDATE_AFTER: &str = "\
+WHAT
+  ppl       give a raid5 a partial parity log: then a crash needs no resync
+  no-ppl    take it away: after a crash all of the array is resynced
+  resync    mark the array dirty: its next start makes all of its copies or parity agree
+  name      give the array the name of --name, and the host of --homehost if it is given
+  homehost  give the array's name the host of --homehost
+  no-bbl    take the lists of bad blocks away, if they are empty
+
+EXAMPLES
+  uraid update ppl disk0 disk1 disk2
+  uraid update name --name home disk0 disk1
+  uraid serve disk0 disk1 disk2";
+
+/// What is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Ppl,
+    NoPpl,
+    Resync,
+    Name,
+    Homehost,
+    NoBbl,
+}
+
+/// Options of `uraid update`.
+#[derive(Args, Debug)]
+pub(crate) struct UpdateArgs {
+    /// `ppl`, `no-ppl`, `resync`, `name`, `homehost` or `no-bbl`: see WHAT
+    #[arg(value_name = "WHAT", value_parser = what)]
+    pub what: What,
+    /// With `name`: the new name
+    #[arg(short = 'N', long, value_name = "NAME", value_parser = valid_name)]
+    name: Option<String>,
+    /// With `name` and `homehost`: the host that the name is prefixed with; `none` for no prefix [default: as it is]
+    #[arg(long, value_name = "HOST", value_parser = valid_host)]
+    homehost: Option<String>,
+    /// All members of the array, in any order
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+}
+
+impl UpdateArgs {
+    /// The new name and the new host. Ends the process with exit code 2 if one is missing or means nothing.
+    pub(crate) fn new_names(&self) -> (Option<&str>, Option<&str>) {
+        let (name, host) = (self.name.as_deref(), self.homehost.as_deref());
+        let wrong = match (self.what, name, host) {
+            (What::Name, None, _) => "update name takes --name NAME",
+            (What::Homehost, Some(_), _) => "--name is for update name",
+            (What::Homehost, None, None) => "update homehost takes --homehost HOST",
+            (What::Ppl | What::NoPpl | What::Resync | What::NoBbl, Some(_), _)
+            | (What::Ppl | What::NoPpl | What::Resync | What::NoBbl, _, Some(_)) => {
+                "--name and --homehost are for update name and update homehost"
+            }
+            (What::Name, Some(_), _)
+            | (What::Homehost, None, Some(_))
+            | (What::Ppl | What::NoPpl | What::Resync | What::NoBbl, None, None) => return (name, host),
+        };
+        usage_error_of("update", wrong)
+    }
+}
+
+fn what(text: &str) -> Result<What, String> {
+    const EXPECTED: &str = "expected ppl, no-ppl, resync, name, homehost or no-bbl";
+    match text {
+        "ppl" => Ok(What::Ppl),
+        "no-ppl" => Ok(What::NoPpl),
+        "resync" => Ok(What::Resync),
+        "name" => Ok(What::Name),
+        "homehost" => Ok(What::Homehost),
+        "no-bbl" => Ok(What::NoBbl),
+        "no-bitmap" => Err("start the array and use `uraid bitmap ARRAY none`".to_owned()),
+        "force-no-bbl" => Err(format!(
+            "a list that names bad blocks is not dropped: they would be read as if they were good; {EXPECTED}"
+        )),
+        "uuid" | "home-cluster" | "nodes" | "summaries" | "super-minor" | "byteorder" | "sparc2.2" | "devicesize"
+        | "bbl" | "metadata" | "revert-reshape" | "layout-original" | "layout-alternate" | "layout-unspecified" => {
+            Err(format!("uraid does not change that: use mdadm, or {EXPECTED}"))
+        }
+        _ => Err(EXPECTED.to_owned()),
+    }
+}
