@@ -259,7 +259,7 @@ impl<W: World> Lifecycle<W> {
         self.dirty_mark.revoke_clean_up().await;
         self.bitmap_changer.over().await;
         let _one = steward.transition.acquire(1).await;
-        let is_read_only = steward.shared.view().gate == Gate::ReadOnly;
+        let is_read_only = steward.shared.view().gate == Gate::ReadOnly || steward.shared.config.read_only;
         // While nothing was written, a freeze has cost nothing.
         let frozen = steward.master().frozen_error().filter(|_| !steward.master().writes_nothing());
         let epoch = self.steward.publish(Change::Close).await;

@@ -11,7 +11,8 @@
 //!
 //!   rows wait          one write (FUA) for all that wait: header, entries, partial parity -> they write data and parity
 //!                      all of these are done -> flush the members -> the next write, over the last one
-//!   start              make good what the logs name -> flush -> no entries -> first headers: complete -> the gate opens
+//!   start              make good what the logs name -> flush -> superblocks, if a member has failed -> no entries
+//!                      -> first headers: complete -> the gate opens
 //!   start, unsure      first headers: none -> superblocks -> the gate opens, a resync runs -> flush -> first headers: complete
 //!   a new member       no entries, first header -> superblocks list it in the slot
 //! ```
@@ -239,6 +240,11 @@ impl<W: World> Ppl<W> {
     /// Makes good what the logs name, and begins them anew. The gate is closed.
     pub(crate) async fn begin(&self) -> Result<(), IoError> {
         let is_whole = self.replay().await?;
+        // A member that failed meanwhile would come back with what was not made good, and no log would name that.
+        if !self.steward.master().is_recorded() {
+            let version = self.steward.master().version();
+            self.recorder.record_up_to(version).await?;
+        }
         let lacks_a_member = self.steward.master().readable().count() < usize::from(self.steward.shared.layout.slots());
         if !is_whole && !lacks_a_member {
             // A resync makes good what could not be read. Without a member it could not, and all other rows are right.

@@ -174,7 +174,12 @@ impl Rig {
         self.prepare_oracle(&plan, &BTreeSet::new());
         self.guard.set_read_only(true);
         let live = self.boot(&plan, &Config { read_only: true, ..Config::default() })?;
-        self.read_all(&live)?;
+        if plan.must_write_to_read() {
+            // The start is refused.
+            self.wait_for(&live, live.start)?;
+        } else {
+            self.read_all(&live)?;
+        }
         self.stop(&live)?;
         self.empty(&live)?;
         self.guard.set_read_only(false);
@@ -284,6 +289,7 @@ impl Rig {
         let session = self.session(arrays[0].clone());
         let stopping = session.clone();
         let (guard, passes) = (self.guard.clone(), has_pass && !config.read_only);
+        let is_refused = config.read_only && !config.force && plan.must_write_to_read();
         let (tally, judge) = (self.tally.clone(), self.judge.clone());
         let watch = PassWatch {
             executor: executor.clone(),
@@ -299,8 +305,12 @@ impl Rig {
             if let Err(error) = &outcome
                 && !stopping.legal_errors.may_freeze()
                 && !stopping.is_stopping.get()
+                && !is_refused
             {
                 executor.violate(format!("start failed in vain: {error:?}"));
+            }
+            if outcome.is_ok() && is_refused {
+                executor.violate("opened read-only, although its logs must be made good first".to_string());
             }
             result.set(Some(outcome.is_ok()));
             if outcome.is_ok() && passes {

@@ -13,10 +13,8 @@ use uraid_parity::xor_into;
 
 /// What came of a piece of a stretch.
 enum Piece {
-    /// Its parity was written; these failed to take it.
-    Written(Vec<Failure>),
-    /// A member that it needs is not there, or that of the parity.
-    Unneeded,
+    /// Its parity was written, or need not be: a member that it needs is not there, or that of the parity. These failed.
+    Done(Vec<Failure>),
     /// A member that is there cannot give some of it.
     Unreadable,
 }
@@ -34,15 +32,13 @@ impl<W: World> Ppl<W> {
             for from in (0..replay.length.0).step_by(longest as usize) {
                 let length = Sectors(longest.min(replay.length.0 - from));
                 match self.replay_piece(replay, Sectors(from), length).await {
-                    Piece::Written(failed) => failures.extend(failed),
-                    Piece::Unneeded => {}
+                    Piece::Done(failed) => failures.extend(failed),
                     // One block that cannot be read keeps no other one from being made good.
                     Piece::Unreadable => {
                         for at in (from..from + length.0).step_by(self.block_of(replay) as usize) {
                             let length = Sectors(self.block_of(replay).min(from + length.0 - at));
                             match self.replay_piece(replay, Sectors(at), length).await {
-                                Piece::Written(failed) => failures.extend(failed),
-                                Piece::Unneeded => {}
+                                Piece::Done(failed) => failures.extend(failed),
                                 Piece::Unreadable => is_whole = false,
                             }
                         }
@@ -50,7 +46,7 @@ impl<W: World> Ppl<W> {
                 }
             }
         }
-        // Members that fail are judged, not recorded: the superblocks say dirty, and no request has been answered.
+        // Members that fail are judged. That is recorded before the logs are begun anew.
         self.judge.judge_together(&failures).await;
         if let Some(error) = self.steward.master().frozen_error() {
             return Err(error);
@@ -80,21 +76,21 @@ impl<W: World> Ppl<W> {
         if !replay.written.iter().all(is_there) || !self.steward.master().writable().contains(replay.parity_slot) {
             // The parity stays as the crash left it. Only what was being written depends on that.
             mark::hit(Mark::LogSkipped);
-            return Piece::Unneeded;
+            return Piece::Done(Vec::new());
         }
         let lists = |slot: &Slot| shared.lists_some(*slot, at, length);
         if length.0 <= self.block_of(replay) && replay.written.iter().any(lists) {
             // What is listed is computed from the others and the parity: this is what tells it.
             mark::hit(Mark::LogSkipped);
-            return Piece::Unneeded;
+            return Piece::Done(Vec::new());
         }
         for slot in &replay.written {
             let run = shared.with_view(|view| MemberRun::by(view, *slot, at, length));
             let into = buffers::one_piece(buffers::take_contiguous(&shared.world, Pool::Pass, length).await);
             match shared.read_run(&run, into).await {
                 Ok(block) => xor_into(&mut parity, &block),
-                // It will be failed, and then it is as if it were missing.
-                Err(failed) if failed.error.kind == ErrorKind::Gone => return Piece::Unneeded,
+                // It is failed, and then it is as if it were missing.
+                Err(failed) if failed.error.kind == ErrorKind::Gone => return Piece::Done(vec![failed.failure()]),
                 Err(_) => {
                     mark::hit(Mark::LogUnreadable);
                     return Piece::Unreadable;
@@ -102,6 +98,6 @@ impl<W: World> Ppl<W> {
             }
         }
         mark::hit(Mark::LogReplayed);
-        Piece::Written(shared.write_block(replay.parity_slot, at, &parity).await)
+        Piece::Done(shared.write_block(replay.parity_slot, at, &parity).await)
     }
 }
