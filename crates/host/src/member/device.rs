@@ -27,15 +27,6 @@ const ZERO_AT_ONCE: Sectors = Sectors(1 << 11);
 /// Bytes of one write when zeroes have to be written.
 const ZEROES_BYTES: usize = 16 * LARGE_BLOCK_BYTES;
 
-/// Reads and writes are not merged beyond this size. A pass has 512 KiB to 1 MiB of adjacent reads in flight on each
-/// member. One request for all of it would leave the member without work while its bytes are computed; of files in
-/// memory, one processor would copy what two could copy in parallel.
-/// ```text
-///   merged into one   member |== 1 MiB ==|        |== 1 MiB ==|      into four   member |==|==|==|==|==|==|==|
-///                     shard              |compute|                               shard     |c| |c| |c| |c| |c|
-/// ```
-const MERGED_MAX: u64 = 256 << 10;
-
 /// How to write zeroes to a file. The ways are tried in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ZeroWay {
@@ -79,7 +70,7 @@ impl Member {
             Backing::File { base, .. } => *base,
             Backing::Memory(_) | Backing::Null => 0,
         };
-        let bytes_max = claim.geometry.io_max.bytes().min(MERGED_MAX);
+        let bytes_max = claim.geometry.io_max.bytes().min(way.merged_max());
         let limits = Limits { bytes_max, segments_max: claim.geometry.segments_max };
         let slot = match &claim.backing {
             Backing::File { file, direct: Some(_), .. } => driver.add_file(file.as_raw_fd()),

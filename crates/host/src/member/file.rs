@@ -19,6 +19,10 @@ use uraid_block::{Arena, ErrorKind, IoError, Pieces, ReadPieces, SECTOR_BYTES, W
 /// Larger transfers of files in memory use the ring, where another processor can do the copy meanwhile.
 const AT_ONCE_BYTES_MAX: usize = 16 << 10;
 
+/// Transfers of files in memory are not merged beyond this size: one processor would copy what two could copy in
+/// parallel.
+const MERGED_IN_MEMORY_MAX: u64 = 256 << 10;
+
 /// The result of a read that was cut off because it was late. The kernel never returns this errno to user space.
 const IS_LATE: i32 = libc::ERESTART;
 
@@ -83,6 +87,16 @@ impl Progress {
             return Err(Stop::Ended);
         }
         Ok(step)
+    }
+}
+
+impl Way {
+    /// The largest merged request, in bytes.
+    pub(super) fn merged_max(self) -> u64 {
+        match self {
+            Way::Direct { .. } | Way::Cached => u64::MAX,
+            Way::InMemory => MERGED_IN_MEMORY_MAX,
+        }
     }
 }
 

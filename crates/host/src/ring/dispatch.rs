@@ -150,8 +150,11 @@ impl Driver {
         let (mut at, mut held) = (0, 0);
         while at < waiting.len() {
             let count = if can_merge { together(&waiting[at..], lane.limits) } else { 1 };
-            let group = &mut waiting[at..at + count];
-            if can_merge && which == Which::Due && self.is_held(lane, group) {
+            let (before, rest) = waiting.split_at_mut(at);
+            let group = &mut rest[..count];
+            // `held` of those before are moved to the front.
+            let last_held = before[..held].last();
+            if can_merge && which == Which::Due && self.is_held(lane, group, last_held) {
                 waiting.copy_within(at..at + count, held);
                 held += count;
             } else {
@@ -178,10 +181,14 @@ impl Driver {
     }
 
     /// Whether a group is held: it continues a request in flight, and is smaller than the largest request merged into
-    /// that one.
-    fn is_held(&self, lane: &Lane, group: &mut [Waiting]) -> bool {
+    /// that one; or it continues `last`, which is held.
+    fn is_held(&self, lane: &Lane, group: &mut [Waiting], last: Option<&Waiting>) -> bool {
         if group.iter().any(|one| one.held.is_some_and(|before| !self.is_under_way(before))) {
             return false;
+        }
+        if let Some(last) = last.filter(|last| last.is_continued_by(&group[0])) {
+            group.iter_mut().for_each(|one| one.held = one.held.or(last.held));
+            return true;
         }
         let recent = lane.recent.borrow();
         let Some(before) = recent.before(group).find(|sent| self.is_under_way(sent.identity)).copied() else {

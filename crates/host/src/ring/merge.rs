@@ -11,6 +11,7 @@
 //!   in flight |---- 192K ----|            in the meantime, from the client's next request
 //!                            |- 64K -|---- 192K ----|     submitted as one
 //! ```
+//! What continues a held part, and is too long to be merged with it, is held with it: else it would go first.
 
 /// The kind of a request; only requests of one kind are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,10 @@ pub(super) struct Identity {
 impl Waiting {
     fn end(&self) -> u64 {
         self.at + self.bytes
+    }
+
+    pub(super) fn is_continued_by(&self, next: &Waiting) -> bool {
+        self.end() == next.at && self.direction == next.direction
     }
 }
 
@@ -88,12 +93,22 @@ impl RecentRequests {
     }
 }
 
-/// The limits of a merged request.
+/// The limits of a merged request that the member has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     pub(crate) bytes_max: u64,
     pub(crate) segments_max: usize,
 }
+
+/// A merged request is not longer than this, or than so many of the longest request in it. A pass has 512 KiB to 1 MiB of
+/// adjacent windows in flight on each member. One request for all of them would leave the member without work while the
+/// bytes are computed:
+/// ```text
+///   merged into one   member |== 1 MiB ==|        |== 1 MiB ==|      into four   member |==|==|==|==|==|==|==|
+///                     shard              |compute|                               shard     |c| |c| |c| |c| |c|
+/// ```
+const MERGED_MAX: u64 = 256 << 10;
+const PARTS_MAX: u64 = 4;
 
 /// Sorts the requests in ascending order and returns true: they may be merged. If a write overlaps another request,
 /// returns false and leaves them in the order in which they came.
@@ -119,13 +134,15 @@ pub(super) fn arrange(waiting: &mut [Waiting]) -> bool {
 /// How many of the first requests are merged: each begins where the one before it ends. At least 1.
 pub(super) fn together(waiting: &[Waiting], limits: Limits) -> usize {
     let first = waiting[0];
-    let (mut bytes, mut segments) = (first.bytes, first.segments as usize);
+    let (mut bytes, mut segments, mut longest) = (first.bytes, first.segments as usize, first.bytes);
     let mut count = 1;
     for next in &waiting[1..] {
         bytes += next.bytes;
         segments += next.segments as usize;
+        longest = longest.max(next.bytes);
+        let bytes_max = limits.bytes_max.min(MERGED_MAX.max(PARTS_MAX * longest));
         let adjoins = next.at == first.at + bytes - next.bytes && next.direction == first.direction;
-        if !adjoins || bytes > limits.bytes_max || segments > limits.segments_max {
+        if !adjoins || bytes > bytes_max || segments > limits.segments_max {
             break;
         }
         count += 1;
@@ -168,6 +185,18 @@ mod tests {
         assert_eq!(groups(&[(5, 5, Read), (0, 5, Write)]), [[1], [0]]);
         assert_eq!(groups(&[(0, 5, Read), (0, 5, Read), (5, 5, Read)]), [vec![0], vec![1, 2]], "read twice");
         assert_eq!(groups(&[(0, 60, Read), (60, 40, Read), (100, 60, Read)]), [vec![0, 1], vec![2]], "too long");
+        const KIB: u64 = 1 << 10;
+        let whole = |lengths: &[u64]| {
+            let mut end = 0;
+            let adjacent = lengths.iter().map(|kib| {
+                end += kib * KIB;
+                (end - kib * KIB, kib * KIB, Read)
+            });
+            together(&list(&adjacent.collect::<Vec<_>>()), Limits { bytes_max: u64::MAX, segments_max: 100 })
+        };
+        assert_eq!(whole(&[64; 16]), 4, "256 KiB");
+        assert_eq!(whole(&[192; 16]), 4, "four of the longest");
+        assert_eq!(whole(&[64, 192, 64, 192, 64, 192, 64]), 6);
         let many: Vec<_> = (0..6).map(|n| (n, 1, Read)).collect();
         assert_eq!(groups(&many), [vec![0, 1, 2, 3], vec![4, 5]], "too many segments");
     }

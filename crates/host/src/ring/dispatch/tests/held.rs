@@ -109,6 +109,20 @@ fn a_fragment_that_gets_a_neighbour_in_front_stays_held_for_the_same_request() {
 }
 
 #[test]
+fn what_continues_a_fragment_and_is_too_long_to_be_merged_with_it_is_submitted_after_it() {
+    let rig = one_by_one();
+    let mut all = vec![rig.read(P - 8192, 8192)];
+    rig.send();
+    all.push(rig.read(P, 512));
+    assert_eq!(rig.send(), []);
+    all.push(rig.read(P + 512, 32 << 10));
+    assert_eq!(rig.send(), [], "it has as many segments as a request of the lane may have");
+    rig.end_oldest();
+    assert_eq!(rig.send(), [("read", P, 512), ("read", P + 512, 32 << 10)]);
+    assert_eq!(rig.results(all, 2), [8192, 512, 32 << 10]);
+}
+
+#[test]
 fn a_write_that_overlaps_a_held_one_is_submitted_after_it() {
     let rig = one_by_one();
     let page = || rig.arena.take(8192).expect("room").freeze();
