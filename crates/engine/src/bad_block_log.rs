@@ -32,6 +32,7 @@ use crate::record::Recorder;
 use crate::verdict::Operation;
 use crate::view::Gate;
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
+use uraid_format::MemberFlag;
 use uraid_layout::{CopyLayout, Layout};
 
 impl<W: World> Recorder<W> {
@@ -161,7 +162,15 @@ impl<W: World> Recorder<W> {
         if !is_possible || !master.has_room_to_list(&[(failure.member, range)]) {
             return false;
         }
-        is_known || !self.is_over_limit(failure.member, range) || master.others_list(failure.member)
+        let is_failed = self.is_failed_fast(failure) || self.is_over_limit(failure.member, range);
+        is_known || !is_failed || master.others_list(failure.member)
+    }
+
+    /// Whether the first error fails the member: it is failfast, and the array can serve without it.
+    fn is_failed_fast(&self, failure: &Failure) -> bool {
+        let master = self.steward.master();
+        let others = master.readable().without(failure.slot);
+        master.flags(failure.member).contains(&MemberFlag::FailFast) && self.steward.shared.layout.can_serve(&others)
     }
 
     /// Whether a member has failed more writes than the limit, as for reads.

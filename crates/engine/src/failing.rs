@@ -322,5 +322,5 @@ fn fresh(master: &Master, failures: &[Failure]) -> Vec<Failure> {
 
 /// Whether the member failed a request that only it could serve, or may have missed a write.
 fn is_error(failure: &Failure) -> bool {
-    failure.operation != Operation::ReadErrors
+    !matches!(failure.operation, Operation::ReadErrors | Operation::FailFast)
 }

@@ -7,6 +7,7 @@
 //! ```text
 //!   a read failed, and       the array can serve without the member    it cannot
 //!   others gave the data     counts; over the limit: failed            counts; over the limit: it stays, logged once
+//!                            failfast: failed at once                  failfast: the same
 //!   no other gave the data   does not count                            counts; over the limit: it stays, logged once
 //! ```
 
@@ -93,21 +94,21 @@ impl<W: World> Health<W> {
         assert!(!errors.is_empty(), "a shard asks only about errors");
         for error in errors {
             assert!(error.slot.0 < self.steward.shared.layout.slots());
-            if self.is_over_limit(error, was_read_elsewhere) {
-                mark::hit(Mark::FailedByReadErrors);
+            if let Some(operation) = self.fails_member(error, was_read_elsewhere) {
                 // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
                 let of = (error.slot, error.member);
-                let _ = self.recorder.fail_members(&[Failure::new(of, Operation::ReadErrors, error.error)]).await;
+                let _ = self.recorder.fail_members(&[Failure::new(of, operation, error.error)]).await;
             }
         }
     }
 
-    /// Counts one error. Returns true if its member is over the limit and the array can serve without it.
-    fn is_over_limit(&self, error: &ReadError, was_read_elsewhere: bool) -> bool {
+    /// Counts one error. Returns why its member is to be failed, if it is failfast or over the limit, and the array can serve
+    /// without it.
+    fn fails_member(&self, error: &ReadError, was_read_elsewhere: bool) -> Option<Operation> {
         let steward = &self.steward;
         let master = steward.master();
         if master.gate() != Gate::Open || !master.readable().contains(error.slot) {
-            return false;
+            return None;
         }
         assert_eq!(master.readable(), steward.shared.with_view(|view| view.readable()), "shard 0 has the newest view");
         // Count the members that are about to be failed as lost, too.
@@ -116,16 +117,30 @@ impl<W: World> Health<W> {
         let can_go = steward.shared.layout.can_serve(&others) && !master.others_list(error.member);
         if can_go && !was_read_elsewhere {
             mark::hit(Mark::ReadErrorsOfAll);
-            return false;
+            return None;
+        }
+        if steward.shared.with_view(|view| view.slots.is_failfast(error.slot, error.member)) {
+            if can_go {
+                mark::hit(Mark::FailedFast);
+                return Some(Operation::FailFast);
+            }
+            mark::hit(Mark::NeededDespiteFailFast);
+        }
+        let limit = steward.shared.config.read_errors_max;
+        if limit == 0 {
+            return None;
         }
         let member = &mut self.all()[error.member];
-        if member.reads.note(steward.shared.world.now(), error.range) <= steward.shared.config.read_errors_max {
-            return false;
+        if member.reads.note(steward.shared.world.now(), error.range) <= limit {
+            return None;
         }
         if !can_go {
             mark::hit(Mark::NeededDespiteReadErrors);
             member.errors.is_needed = true;
         }
-        can_go
+        can_go.then(|| {
+            mark::hit(Mark::FailedByReadErrors);
+            Operation::ReadErrors
+        })
     }
 }

@@ -135,6 +135,10 @@ marks! {
     FailedByReadErrors,
     /// The same, refused: the array needs the member.
     NeededDespiteReadErrors,
+    /// A failfast member failed for one read error.
+    FailedFast,
+    /// The same, refused: the array needs the member.
+    NeededDespiteFailFast,
     /// Read errors whose data no other member could supply.
     ReadErrorsOfAll,
     /// A member failed by command in an array that froze over full members.

@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::intent::BitsRound;
 use crate::progress;
 use crate::sabotage::{self, Sabotage};
-use crate::view::{self, Access, Copies, Epoch, Gate, SlotMap, SlotMember, View};
+use crate::view::{self, Access, Copies, Epoch, Flagged, Gate, SlotMap, SlotMember, View};
 use crate::{Place, StartPlan};
 use bad_blocks::MemberLog;
 use bitmap::ArrayBitmap;
@@ -302,7 +302,7 @@ impl Master {
     /// one still look it up.
     fn slot_map(&self) -> SlotMap {
         let mut of_slots = vec![None; usize::from(self.slots)];
-        let (mut replacements, mut write_mostly) = (Vec::new(), SlotSet::EMPTY);
+        let (mut replacements, mut flagged) = (Vec::new(), Flagged::default());
         for (index, (member, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
             let data_offset = superblock.data_offset;
             let (slot, access) = match member {
@@ -321,12 +321,12 @@ impl Master {
             assert!(!(is_taken && access != Access::None), "one member a slot");
             if !is_taken {
                 *of_slot = Some(SlotMember { index, data_offset, access });
-                if access != Access::None && superblock.has_flag(MemberFlag::WriteMostly) {
-                    write_mostly.insert(slot);
+                if access != Access::None {
+                    flagged.note(slot, superblock);
                 }
             }
         }
-        SlotMap::new(of_slots, replacements, write_mostly)
+        SlotMap::new(of_slots, replacements, flagged)
     }
 
     fn copies(&self) -> Copies {

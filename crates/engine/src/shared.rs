@@ -263,11 +263,18 @@ impl<W: World> Shared<W> {
             errors.iter().for_each(|error| self.members.get(error.member).note_read_elsewhere(error.range.length));
         }
         let errors: Vec<ReadError> = errors.into_iter().filter(|error| counts(error.error)).collect();
+        let is_failfast = |error: &&ReadError| self.with_view(|view| view.slots.is_failfast(error.slot, error.member));
+        let fast: Vec<ReadError> = errors.iter().filter(is_failfast).copied().collect();
         if was_read_elsewhere {
-            errors.iter().for_each(|error| self.want_correction(error));
+            errors.iter().filter(|error| !is_failfast(error)).for_each(|error| self.want_correction(error));
         }
-        if !errors.is_empty() && self.config.read_errors_max > 0 && self.is_redundant() {
+        let is_judged = self.config.read_errors_max > 0 || !fast.is_empty();
+        if !errors.is_empty() && is_judged && self.is_redundant() {
             self.calls.call(STEWARD, Call::ReadErrors { errors, was_read_elsewhere }).await.done();
+        }
+        if was_read_elsewhere {
+            // Those of members that have failed by now ask for nothing: only one that the array needs is still read.
+            fast.iter().for_each(|error| self.want_correction(error));
         }
     }
 

@@ -19,6 +19,8 @@ pub enum Operation {
     Command,
     /// More read errors than the limit allows.
     ReadErrors,
+    /// A read error of a failfast member.
+    FailFast,
     /// None: another member has its slot, and everything that it held, as the operator wished.
     Replaced,
 }
@@ -69,9 +71,11 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             Operation::Read | Operation::Write => Verdict::FailRequest,
             // It is unknown what the failed flush lost. A later flush that succeeds would hide it.
             Operation::Flush => Verdict::Freeze,
-            Operation::Superblock | Operation::Command | Operation::ReadErrors | Operation::Replaced => {
-                Verdict::FailOrFreeze
-            }
+            Operation::Superblock
+            | Operation::Command
+            | Operation::ReadErrors
+            | Operation::FailFast
+            | Operation::Replaced => Verdict::FailOrFreeze,
         };
     }
     match (operation, kind) {
@@ -108,7 +112,7 @@ pub fn decide(operation: Operation, kind: ErrorKind, policy: Policy) -> Verdict 
             | ErrorKind::Late,
         ) => Verdict::FailOrFreeze,
         (
-            Operation::Flush | Operation::Command | Operation::ReadErrors | Operation::Replaced,
+            Operation::Flush | Operation::Command | Operation::ReadErrors | Operation::FailFast | Operation::Replaced,
             ErrorKind::Media
             | ErrorKind::Gone
             | ErrorKind::NoSpace

@@ -8,6 +8,7 @@
 use crate::bad_blocks::BadBlockList;
 use crate::intent::{BitsRound, BitsShape};
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
+use uraid_format::{MemberFlag, Superblock};
 
 /// The number of a view; each change makes a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -81,14 +82,34 @@ impl SlotMember {
     }
 }
 
+/// The slots of the members that have a flag.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Flagged {
+    /// They are read only where no other has the sectors.
+    pub(crate) write_mostly: SlotSet,
+    /// The first read error of their device fails them.
+    pub(crate) failfast: SlotSet,
+}
+
+impl Flagged {
+    /// Notes the flags of the member in a slot.
+    pub(crate) fn note(&mut self, slot: Slot, superblock: &Superblock) {
+        for flag in superblock.flags() {
+            match flag {
+                MemberFlag::WriteMostly => self.write_mostly.insert(slot),
+                MemberFlag::FailFast => self.failfast.insert(slot),
+            }
+        }
+    }
+}
+
 /// The members of all slots. `None`: the slot was empty when the array was assembled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SlotMap {
     members: Vec<Option<SlotMember>>,
     /// Second members of slots, to which the first ones are being copied: every write of the slot goes to both.
     replacements: Vec<(Slot, SlotMember)>,
-    /// Members that are read only where no other has the sectors.
-    write_mostly: SlotSet,
+    flagged: Flagged,
     readable: SlotSet,
     writable: SlotSet,
 }
@@ -103,13 +124,19 @@ impl SlotMap {
     }
 
     pub(crate) fn write_mostly(&self) -> SlotSet {
-        self.write_mostly
+        self.flagged.write_mostly
+    }
+
+    /// Whether the member in a slot is this one, and failfast.
+    pub(crate) fn is_failfast(&self, slot: Slot, member: usize) -> bool {
+        let of_slot = self.members[slot.index()];
+        self.flagged.failfast.contains(slot) && of_slot.is_some_and(|of_slot| of_slot.index == member)
     }
 
     pub(crate) fn new(
         members: Vec<Option<SlotMember>>,
         replacements: Vec<(Slot, SlotMember)>,
-        write_mostly: SlotSet,
+        flagged: Flagged,
     ) -> SlotMap {
         let having = |is_wanted: fn(Access) -> bool| -> SlotSet {
             let slots = (0..).map(Slot).zip(&members);
@@ -124,7 +151,7 @@ impl SlotMap {
             assert!(readable.contains(*slot), "a member that is copied is in sync");
             assert_eq!(replacement.access, Access::WriteOnly);
         }
-        SlotMap { members, replacements, write_mostly, readable, writable }
+        SlotMap { members, replacements, flagged, readable, writable }
     }
 
     /// The members of all slots that have one.
@@ -252,7 +279,7 @@ mod tests {
         SlotMap::new(
             access.iter().enumerate().map(|of_slot| Some(member(of_slot))).collect(),
             Vec::new(),
-            SlotSet::EMPTY,
+            Flagged::default(),
         )
     }
 

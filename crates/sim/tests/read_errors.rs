@@ -10,7 +10,7 @@ use uraid_block::{Device, ErrorKind, Fua, Sector, Sectors, Slot};
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{Config, MemberState, RequestKind, Status};
-use uraid_format::Role;
+use uraid_format::{MemberFlag, Role};
 use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
 use uraid_sim::faults::READ_ERRORS_MAX;
@@ -65,6 +65,19 @@ impl Case {
         self.rig.disk(slot).add_fault(Fault { victim: Target::Reads, after: 0, effect });
     }
 
+    /// Makes these members failfast, or no longer.
+    fn set_failfast(&self, members: std::ops::Range<usize>, is_set: bool) {
+        let array = self.live.arrays[0].clone();
+        let done = Rc::new(Cell::new(false));
+        let inside = done.clone();
+        self.rig.executor.spawn(0, "operator", async move {
+            let members: Vec<usize> = members.collect();
+            array.set_flag(&members, MemberFlag::FailFast, is_set).await.expect("it has copies");
+            inside.set(true);
+        });
+        self.run(|| done.get());
+    }
+
     fn sectors(&self) -> u64 {
         self.live.arrays[0].layout().array_size().0
     }
@@ -115,9 +128,13 @@ impl Case {
     }
 
     fn failed_for_reads(&self) -> Vec<u16> {
+        self.failed_for(Operation::ReadErrors)
+    }
+
+    fn failed_for(&self, why: Operation) -> Vec<u16> {
         let members = (0..).zip(self.status().members);
         let failed = members.filter(|(_, member)| match member {
-            MemberState::Faulty { operation, .. } => *operation == Operation::ReadErrors,
+            MemberState::Faulty { operation, .. } => *operation == why,
             MemberState::Active(_)
             | MemberState::Recovering { .. }
             | MemberState::Replacing { .. }
@@ -266,4 +283,79 @@ fn a_member_that_the_array_needs_is_not_failed_for_read_errors() {
         assert!(status.errors.iter().zip(0..).all(|(errors, n)| !errors.is_needed || status.usable.contains(Slot(n))));
         case.rig.power_off();
     }
+}
+
+/// Level, members, of the levels that have failfast members.
+const WITH_COPIES: [(i32, u16); 3] = [(1, 2), (1, 3), (10, 4)];
+
+#[test]
+fn one_read_error_fails_a_failfast_member_and_is_not_corrected() {
+    for (level, slots) in WITH_COPIES {
+        for read_errors_max in [0, READ_ERRORS_MAX] {
+            let mut case = Case::new(level, slots, read_errors_max);
+            case.set_failfast(0..1, true);
+            let start = case.rig.setup.data_offsets[0];
+            case.rig.disk(0).add_latent(start..start + SIZE);
+            case.rig.judge.lost.borrow_mut().insert(0);
+            for _ in 0..4 {
+                assert_eq!(case.read_all(), 0, "raid{level}");
+            }
+            assert_eq!(case.failed_for(Operation::FailFast), [0], "raid{level} of {slots}, limit {read_errors_max}");
+            assert!((start..start + SIZE).all(|at| case.rig.disk(0).has_latent(at)), "none was written again");
+            assert_eq!(case.status().errors[0].of[RequestKind::Read as usize].count, 1);
+            assert_eq!(case.roles()[0], Role::Faulty);
+            case.rig.power_off();
+        }
+    }
+}
+
+#[test]
+fn a_member_that_is_failfast_no_longer_is_corrected() {
+    let case = Case::new(1, 2, 0);
+    case.set_failfast(0..2, true);
+    case.set_failfast(0..1, false);
+    let start = case.rig.setup.data_offsets[0];
+    case.rig.disk(0).add_latent(start..start + SIZE);
+    for _ in 0..4 {
+        assert_eq!(case.read_all(), 0);
+    }
+    let errors = case.status().errors[0].of[RequestKind::Read as usize].count;
+    let left = (start..start + SIZE).filter(|at| case.rig.disk(0).has_latent(*at)).count() as u64;
+    assert!(errors > 0 && left <= SIZE - errors, "{errors} were read, and written again; {left} are left");
+    assert_eq!(case.status().usable.count(), 2);
+    case.rig.power_off();
+}
+
+#[test]
+fn read_errors_of_all_failfast_members_at_once_fail_none() {
+    for (level, slots) in WITH_COPIES {
+        let case = Case::new(level, slots, READ_ERRORS_MAX);
+        case.set_failfast(0..usize::from(slots), true);
+        (0..slots).for_each(|slot| case.fail_reads(slot));
+        assert_eq!(case.read_all(), case.sectors(), "raid{level}");
+        (0..slots).for_each(|slot| case.rig.disk(slot).forget_faults());
+        assert_eq!(case.read_all(), 0, "raid{level}");
+        assert_eq!(case.status().usable.count(), usize::from(slots), "raid{level}");
+        case.rig.power_off();
+    }
+}
+
+/// raid10 of 3: each chunk has its copies on two of the members. After one is lost, no other may fail.
+#[test]
+fn a_failfast_member_that_the_array_needs_is_not_failed_but_corrected() {
+    let case = Case::new(10, 3, READ_ERRORS_MAX);
+    case.set_failfast(0..3, true);
+    case.fail_reads(2);
+    for _ in 0..20 {
+        assert_eq!(case.read_all(), 0);
+    }
+    assert_eq!(case.failed_for(Operation::FailFast), [2]);
+    let start = case.rig.setup.data_offsets[0];
+    case.rig.disk(0).add_latent([start]);
+    for _ in 0..20 {
+        assert_eq!(case.read_all(), 0, "member 1 has the first chunk, too");
+    }
+    assert!(!case.rig.disk(0).has_latent(start), "it was read, and written again");
+    assert_eq!(case.status().usable.count(), 2);
+    case.rig.power_off();
 }

@@ -23,7 +23,7 @@ pub(crate) fn failure_text(operation: Operation, error: IoError) -> String {
             Operation::Write => "a write",
             Operation::Flush => "a flush",
             Operation::Superblock => "the write of its superblock",
-            Operation::Command | Operation::ReadErrors | Operation::Replaced => "the system",
+            Operation::Command | Operation::ReadErrors | Operation::FailFast | Operation::Replaced => "the system",
         };
         return format!("it did not answer {what} in time (--member-timeout)");
     }
@@ -34,6 +34,7 @@ pub(crate) fn failure_text(operation: Operation, error: IoError) -> String {
         Operation::Superblock => format!("its superblock could not be written: {error}"),
         Operation::Command => "by command".to_owned(),
         Operation::Replaced => "it was replaced".to_owned(),
+        Operation::FailFast => format!("it is failfast, and a read failed: {error}"),
         Operation::ReadErrors => format!("more read errors than --max-read-errors allows, the last one: {error}"),
     }
 }

@@ -389,6 +389,27 @@ fn a_sector_that_cannot_be_read_even_after_it_was_written_is_listed() {
 }
 
 #[test]
+fn a_failfast_member_that_fails_a_write_is_failed_and_lists_nothing() {
+    for (level, layout, slots) in CASES.into_iter().filter(|case| matches!(case.0, 1 | 10)) {
+        for is_failfast in [true, false] {
+            let (rig, live, _content) = ready(level, layout, slots, 2);
+            let (array, flag) = (live.arrays[0].clone(), uraid_format::MemberFlag::FailFast);
+            assert_eq!(
+                all(&rig, &live, vec![async move { array.set_flag(&[0], flag, is_failfast).await.is_ok() }]),
+                [true]
+            );
+            rig.disk(0).add_broken([data_at(&rig) + 4]);
+            let size = rig.judge.model.array_size();
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 9)]), [Ok(())]);
+            let case = format!("raid{level} {layout:#x} of {slots}, failfast: {is_failfast}");
+            assert_eq!(is_whole(&live), !is_failfast, "{case}");
+            assert_eq!(sectors(&rig, 0).contains(&4), !is_failfast, "{case}");
+            rig.power_off();
+        }
+    }
+}
+
+#[test]
 fn a_sector_that_can_be_read_after_it_was_written_again_is_not_listed() {
     for (level, layout, slots) in CASES {
         for victim in 0..slots {

@@ -80,8 +80,8 @@ EXAMPLES
   uraid write-mostly home disk1 --clear";
 
 pub(super) const FAILFAST: &str = "\
-Make members of a running raid1 or raid10 failfast: md then fails such a member at its first error, without
-trying again. The superblocks say so.";
+Make members of a running raid1 or raid10 failfast: the first read error fails such a member, if the array can
+serve without it. Nothing is written again to correct it, nor listed. The superblocks say so, to md, too.";
 
 pub(super) const FAILFAST_USAGE: &str = "\
 uraid failfast [OPTIONS] ARRAY MEMBER...
