@@ -12,7 +12,7 @@
 //! Two images are different if the contents of the present members or the sets of lost members differ.
 //!
 //! Not covered: several shards (the seeds cover them), errors other than a member that is gone, torn sectors, restarts
-//! of restarts (depth 3; `exhaust` does it for superblocks), bitmaps of more than one sector, partial parity logs, spares.
+//! of restarts (depth 3; `exhaust` does it for superblocks), bitmaps of more than one sector, logs of more than one write, spares.
 
 pub mod catalogue;
 pub mod command;

@@ -57,6 +57,8 @@ fn every_mistake_that_a_crash_can_show_is_found() {
         Sabotage::RecordOnce,
         Sabotage::SkipRowFlush,
         Sabotage::RowFlushByOldView,
+        Sabotage::LogUnwritten,
+        Sabotage::LogUnflushed,
     ] {
         let report = run(&short(2), || set(Some(mistake)));
         match report.findings.first() {

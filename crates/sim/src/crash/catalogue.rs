@@ -33,7 +33,7 @@ pub enum Portion {
     Full,
 }
 
-// Level, layout, slots, chunk, sectors per member, missing, and sectors a bit; then the number of scripts. Layouts of raid10: 258 is near
+// Level, layout, slots, chunk, sectors per member, missing, and sectors a bit or a log; then the number of scripts. Layouts of raid10: 258 is near
 // 2, 513 far 2, 66049 offset 2; of raid5 and 6: 0 to 3 rotate, 2 is md's default. Each kind comes early in the list, so
 // that a run that is cut short covers it.
 const FULL: &[(&str, usize)] = &[
@@ -41,6 +41,7 @@ const FULL: &[(&str, usize)] = &[
     ("1,0,2,0,7,0", 99),
     ("10,258,4,1,3,0", 99),
     ("6,2,4,1,4,0", 99),
+    ("5,2,3,1,4,0,ppl", 99),
     ("1,0,3,0,7,1", 99),
     ("10,258,4,1,5,1", 99),
     ("5,2,4,1,5,2", 99),
@@ -68,12 +69,16 @@ const FULL: &[(&str, usize)] = &[
     ("5,2,3,1,3,0,1", 99),
     ("5,2,3,2,4,0,1", 6),
     ("6,2,4,1,3,0,1", 4),
+    ("5,2,4,1,3,0,ppl", 99),
+    ("5,2,3,2,4,0,ppl", 6),
+    ("5,0,4,1,3,2,ppl", 6),
 ];
 
 const SHORT: &[(&str, usize)] = &[
     ("1,0,2,0,3,0", 5),
     ("1,0,2,0,3,0,1", 4),
     ("5,2,3,1,2,0,1", 3),
+    ("5,2,3,1,2,0,ppl", 3),
     ("1,0,3,0,3,1", 3),
     ("10,258,3,1,2,0", 4),
     ("10,513,4,1,2,1", 3),
@@ -154,11 +159,17 @@ pub fn scripts(entry: &Entry, size: u64) -> Vec<Job> {
     // A bitmap is removed and added while writes are under way.
     let with_bits =
         ["n w0+1|w1+1|s", "n|w0+1|b w1+1|w0+1|s", "n|b w0+2|f|i|s", "n w0+1|b|w0+1 n|f|s"].map(String::from);
+    // A log is written over that names what no flush of a client covers: of the same row, and of the next row whose parity
+    // is on the same member; and by two rows at once.
+    let other = stripe * u64::from(entry.tiny.shape.slots);
+    let with_log =
+        ["w0+1|w1+1|w0+1|f|s".to_string(), format!("w0+1|w{other}+1|f|s"), format!("w0+1 w{other}+1|w1+1|f|s")];
     let fits = |script: &Script| script.groups.iter().flatten().all(|request| request.sectors().end <= size);
     let mut jobs = Vec::new();
     let texts = deep.iter().map(|text| (text, 2)).chain(wide.iter().map(|text| (text, 1)));
     let with_bits = with_bits.iter().filter(|_| entry.tiny.bits > 0).map(|text| (text, 2));
-    for (text, depth) in texts.take(entry.scripts).chain(with_bits) {
+    let with_log = with_log.iter().filter(|_| entry.tiny.has_ppl).map(|text| (text, 2));
+    for (text, depth) in texts.take(entry.scripts).chain(with_bits).chain(with_log) {
         let script = Script::parse(text).expect("the catalogue is well written");
         if !fits(&script) || (script.loss.is_some() && !hurts) {
             continue;

@@ -9,10 +9,13 @@
 //! | written and not flushed, or being written        | old or any of the new contents |
 //! | the same, forced start, its member lost or out   | anything                       |
 //! | of a row being written, forced, its member lost  | anything                       |
+//! | not flushed, its member lost, in a log's entry   | anything                       |
+//!
+//! With a partial parity log no start needs force. What an entry names as being written is all that a lost member may lose.
 
 use super::content::Content;
 use super::lab::{Lab, slots_of};
-use super::recover::Outcome;
+use super::recover::{Outcome, Start};
 use super::script::Script;
 use crate::oracle::Oracle;
 use uraid_block::SECTOR_BYTES;
@@ -23,6 +26,8 @@ pub struct Expectation {
     legal: Vec<Vec<Content>>,
     // Per row of sectors: whether something in it is not durable on every member.
     suspect: Vec<bool>,
+    // Per sector: whether it is not durable on every member.
+    uncertain: Vec<bool>,
     given_up: Vec<bool>,
     /// Slots whose member had failed or was missing before, so that it may be left out although it is present.
     pub may_miss: u32,
@@ -45,37 +50,46 @@ impl Expectation {
             legal.push(tags.chain([zero]).filter(&mut may).collect());
         }
         let mut suspect = vec![false; lab.model.rows.len()];
+        let mut uncertain = vec![false; size as usize];
         if lab.model.is_parity() {
-            oracle.uncertain().into_iter().for_each(|x| suspect[lab.model.row_of[x as usize]] = true);
+            for x in oracle.uncertain() {
+                suspect[lab.model.row_of[x as usize]] = true;
+                uncertain[x as usize] = true;
+            }
         }
-        Expectation { legal, suspect, given_up: vec![false; size as usize], may_miss }
+        Expectation { legal, suspect, uncertain, given_up: vec![false; size as usize], may_miss }
     }
 
-    /// For a crash during a start without the slots in `missing`; `is_forced` says whether the start was forced.
-    pub fn after_start(&self, lab: &Lab, is_forced: bool, missing: u32) -> Expectation {
+    /// For a crash during this start.
+    pub fn after_start(&self, lab: &Lab, start: &Start) -> Expectation {
         let mut next = self.clone();
-        next.may_miss |= missing;
+        next.may_miss |= start.missing;
         for x in 0..next.given_up.len() {
-            next.given_up[x] |= is_forced && self.is_guessed(lab, x, missing);
+            next.given_up[x] |= self.is_guessed(lab, x, start);
         }
         next
     }
 
     /// Whether a lost member's sector is computed from parity that the crash may have left half written.
-    fn is_guessed(&self, lab: &Lab, x: usize, missing: u32) -> bool {
-        let is_out = lab.model.copies[x].iter().all(|place| missing & 1 << place.slot != 0);
-        is_out && lab.model.is_parity() && self.suspect[lab.model.row_of[x]]
+    fn is_guessed(&self, lab: &Lab, x: usize, start: &Start) -> bool {
+        let is_out = lab.model.copies[x].iter().all(|place| start.missing & 1 << place.slot != 0);
+        let is_suspect = || lab.model.is_parity() && self.suspect[lab.model.row_of[x]];
+        is_out && (start.is_forced && is_suspect() || start.logged.contains(&x) && self.uncertain[x])
     }
 
     /// Returns how many sectors were rightly undefined after a forced start, or what is wrong.
     pub fn judge(&self, lab: &Lab, lost: u32, outcome: &Outcome) -> Result<u64, String> {
         let known = lost | self.may_miss | lab.tiny.missing;
-        if outcome.missing & !known != 0 {
-            let left_out = slots_of(outcome.missing & !known);
+        let Start { is_forced, missing, .. } = outcome.start;
+        if missing & !known != 0 {
+            let left_out = slots_of(missing & !known);
             return Err(format!("members {left_out:?} had no fault and are left out"));
         }
-        if outcome.is_forced && (!lab.model.is_parity() || outcome.missing == 0) {
+        if is_forced && (!lab.model.is_parity() || missing == 0) {
             return Err("refused as dirty and degraded without a member missing".to_string());
+        }
+        if is_forced && lab.tiny.has_ppl {
+            return Err("refused as dirty and degraded although it has a partial parity log".to_string());
         }
         for (x, content) in &outcome.mdadm_force {
             if !self.legal[*x].contains(content) && !self.given_up[*x] {
@@ -88,7 +102,7 @@ impl Expectation {
             if self.legal[x].contains(content) {
                 continue;
             }
-            if self.given_up[x] || (outcome.is_forced && self.is_guessed(lab, x, outcome.missing)) {
+            if self.given_up[x] || self.is_guessed(lab, x, &outcome.start) {
                 undefined += 1;
                 continue;
             }

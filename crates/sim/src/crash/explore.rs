@@ -14,7 +14,7 @@ use super::content::{Content, PrehashedMap};
 use super::expect::Expectation;
 use super::lab::{Image, Lab};
 use super::machine::{CrashWorld, Machine};
-use super::recover::{Outcome, assemble_image, boot, drive, missing_of, restart};
+use super::recover::{Outcome, assemble_image, boot, drive, restart, start_of};
 use super::report::Counts;
 use super::script::{Request, Schedule, Script};
 use crate::oracle::{Oracle, Value};
@@ -93,7 +93,7 @@ impl Explorer {
             std::array::from_fn(|_| Machine::new(lab.contents.clone(), lab.slots(), lab.device_size()));
         machines[2].set_instant(true);
         for machine in &machines {
-            machine.media_mut().iter_mut().for_each(|medium| medium.has_bitmap = lab.tiny.bits > 0);
+            machine.media_mut().iter_mut().for_each(|medium| medium.beside = lab.beside());
         }
         Explorer {
             lab: Rc::new(lab),
@@ -277,9 +277,9 @@ impl Explorer {
     }
 
     fn count(&mut self, outcome: &Outcome, moment: &Moment<'_>) {
-        self.counts.refused += u64::from(outcome.is_forced);
-        self.counts.resyncs += u64::from(outcome.was_dirty);
-        self.counts.degraded += u64::from(outcome.missing != 0);
+        self.counts.refused += u64::from(outcome.start.is_forced);
+        self.counts.resyncs += u64::from(outcome.is_resynced);
+        self.counts.degraded += u64::from(outcome.start.missing != 0);
         self.counts.again += u64::from(moment.level > 0);
         self.counts.images += 1;
     }
@@ -292,8 +292,7 @@ impl Explorer {
             return restart(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |_| Ok(()));
         }
         let machine = self.machines[1].clone();
-        let missing = missing_of(&lab, &assembled)?;
-        let expectation = moment.expectation.after_start(&lab, assembled.is_forced, missing);
+        let expectation = moment.expectation.after_start(&lab, &start_of(&lab, &assembled)?);
         let next = Moment { level: moment.level + 1, expectation: &expectation, failed: moment.failed | lost };
         let (mut seen, mut point) = (u64::MAX, 0);
         restart(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |machine: &Machine| {

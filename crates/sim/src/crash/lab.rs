@@ -3,7 +3,7 @@
 //! Invariant: every cached value is a pure function of contents, computed once by the slow model or the real parser.
 
 use super::content::{Content, Contents, PrehashedMap};
-use super::media::{BITMAP_AT, DATA_AT, SUPER_AT};
+use super::media::{BITMAP_AT, Beside, DATA_AT, SUPER_AT};
 use super::script::Tiny;
 use crate::bits::{self, Bits, bitmap_of};
 use crate::model::{Model, Place, RowSector, gf_power, gf_product};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::create::BitmapToAdd;
+use uraid_format::ppl::{PPL_HEADER_SECTORS, PplHeader, PplLog};
 use uraid_format::{Features, Role, Superblock};
 
 /// The contents of the superblocks and data of all members: member after member, cell after cell.
@@ -29,7 +30,7 @@ pub struct Lab {
     pub model: Model,
     /// All contents met.
     pub contents: Rc<RefCell<Contents>>,
-    /// Cells per member: one superblock, the data, and the bitmap, if there is one.
+    /// Cells per member: one superblock, the data, and the bitmap or the log, if there is one.
     pub cells: usize,
     /// Identifies the array in tags.
     pub array: u64,
@@ -53,7 +54,7 @@ impl Lab {
             row_of: Vec::new(),
         };
         let rows = model.rows.iter().map(one).collect();
-        let cells = 1 + tiny.shape.size as usize + usize::from(tiny.bits > 0);
+        let cells = 1 + tiny.shape.size as usize + beside(&tiny).cells();
         let array = Setup::plain(tiny.shape.clone()).array;
         let serves_without = (0..1 << tiny.shape.slots).map(|lost| model.can_serve_without(&slots_of(lost))).collect();
         Lab {
@@ -96,8 +97,13 @@ impl Lab {
         let mut image = vec![zero; self.slots() * self.cells];
         for slot in 0..self.slots() {
             image[slot * self.cells] = self.first_superblock(slot as u16);
+            let last = (slot + 1) * self.cells;
             if self.tiny.bits > 0 {
-                image[(slot + 1) * self.cells - 1] = self.first_bitmap();
+                image[last - 1] = self.first_bitmap();
+            }
+            if self.tiny.has_ppl {
+                let header = self.first_header();
+                image[last - self.beside().cells()..][..header.len()].copy_from_slice(&header);
             }
         }
         for (x, places) in self.model.copies.iter().enumerate() {
@@ -138,8 +144,12 @@ impl Lab {
             superblock.features = superblock.features.with(Features::BITMAP_OFFSET);
             superblock.bitmap_offset = BITMAP_AT as i32 - SUPER_AT as i32;
         }
+        if let Beside::Log { at, sectors } = self.beside() {
+            superblock.features = superblock.features.with(Features::PPL);
+            superblock.bitmap_offset = ((sectors << 16) | (at - SUPER_AT)) as i32;
+        }
         superblock.data_offset = Sector(DATA_AT);
-        superblock.data_size = Sectors(self.device_size().0 - DATA_AT);
+        superblock.data_size = Sectors(data_sectors(&self.tiny));
         assert_eq!(superblock.written_bytes(), SECTOR_BYTES, "a superblock is one cell");
         let bytes = superblock.encode();
         self.contents.borrow_mut().number(bytes[..SECTOR_BYTES].try_into().expect("a sector"))
@@ -167,10 +177,38 @@ impl Lab {
         bitmap_of(&member[..], &superblock)
     }
 
+    /// The header of a new log, as mdadm writes it.
+    fn first_header(&self) -> Vec<Content> {
+        let set_uuid = Setup::plain(self.tiny.shape.clone()).superblock(0).set_uuid;
+        let header = PplHeader::empty(&set_uuid).encode();
+        let mut contents = self.contents.borrow_mut();
+        header.chunks_exact(SECTOR_BYTES).map(|bytes| contents.number(bytes.try_into().expect("a sector"))).collect()
+    }
+
+    /// The partial parity log of a member of an image, by the real parser.
+    pub fn ppl(&self, image: &Image, slot: usize) -> Option<PplLog> {
+        let Beside::Log { at, .. } = self.beside() else { return None };
+        let superblock = self.superblock(image[slot * self.cells]).ok()?;
+        let area = &image[(slot + 1) * self.cells - self.beside().cells()..(slot + 1) * self.cells];
+        let contents = self.contents.borrow();
+        let bytes: Vec<u8> = area.iter().flat_map(|content| *contents.bytes(*content)).collect();
+        let start = at as usize * SECTOR_BYTES;
+        PplLog::read_beside(&superblock, |from, into| {
+            let from = (from as usize).checked_sub(start);
+            let found = from.and_then(|from| bytes.get(from..from + into.len()));
+            found.map(|found| into.copy_from_slice(found)).is_some()
+        })
+    }
+
+    /// What a member has besides its superblock and data.
+    pub fn beside(&self) -> Beside {
+        beside(&self.tiny)
+    }
+
     /// Sectors of a member.
     pub fn device_size(&self) -> Sectors {
-        // md requires at least 10 sectors of data.
-        Sectors(DATA_AT + self.tiny.shape.size.max(10))
+        let behind = if self.tiny.has_ppl { self.beside().cells() as u64 } else { 0 };
+        Sectors(DATA_AT + data_sectors(&self.tiny) + behind)
     }
 
     /// Parses a content as a superblock, with the real parser.
@@ -266,11 +304,33 @@ impl Lab {
                 }
                 Err(found) => text += &format!("member {slot}: {found}\n"),
             }
-            for (sector, content) in cells[1..].iter().enumerate() {
+            let data_end = self.cells - self.beside().cells();
+            for (sector, content) in cells[1..data_end].iter().enumerate() {
                 text += &format!("  {sector}: {}\n", self.describe(*content));
+            }
+            if self.tiny.bits > 0 {
+                text += &format!("  bitmap: {}\n", self.describe(cells[data_end]));
+            }
+            if self.tiny.has_ppl {
+                text += &format!("  log: {:?}\n", self.ppl(image, slot));
             }
         }
         text
+    }
+}
+
+/// md requires at least 10 sectors of data.
+fn data_sectors(tiny: &Tiny) -> u64 {
+    tiny.shape.size.max(10)
+}
+
+/// A log lies behind the data: the first header, the header with entries, and partial parity of a chunk.
+fn beside(tiny: &Tiny) -> Beside {
+    let sectors = 2 * PPL_HEADER_SECTORS.0 + tiny.shape.chunk;
+    match tiny.bits {
+        0 if tiny.has_ppl => Beside::Log { at: DATA_AT + data_sectors(tiny), sectors },
+        0 => Beside::Nothing,
+        _ => Beside::Bitmap,
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   cell      0           1    2    3   ..         a cell is one sector
-//!   sector    8           16   17   18  ..   0     of the device: the superblock, the data, and the bitmap, if there is one
+//!   sector    8           16   17   18  ..   0     of the device: the superblock, the data, and the bitmap, if there is one,
+//!                                                  or instead the partial parity log, whose sectors follow one another
 //! ```
 
 use super::content::Content;
@@ -17,6 +18,43 @@ pub const SUPER_AT: u64 = crate::watch::SUPER_AT;
 pub const DATA_AT: u64 = 16;
 /// The sector of the bitmap, which all of its bits fit.
 pub const BITMAP_AT: u64 = 0;
+
+/// What a member has in its last cells, besides its superblock and data.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Beside {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A bitmap of one sector.
+    Bitmap,
+    /// A partial parity log.
+    Log {
+        /// The sector of the device at which its area begins.
+        at: u64,
+        /// Sectors of its area.
+        sectors: u64,
+    },
+}
+
+impl Beside {
+    /// How many cells it takes.
+    pub fn cells(self) -> usize {
+        match self {
+            Beside::Nothing => 0,
+            Beside::Bitmap => 1,
+            Beside::Log { sectors, .. } => sectors as usize,
+        }
+    }
+
+    /// The number of a sector of the device among these cells.
+    fn index(self, sector: u64) -> Option<usize> {
+        match self {
+            Beside::Bitmap if sector == BITMAP_AT => Some(0),
+            Beside::Log { at, sectors } if (at..at + sectors).contains(&sector) => Some((sector - at) as usize),
+            Beside::Nothing | Beside::Bitmap | Beside::Log { .. } => None,
+        }
+    }
+}
 
 /// One write of a cell that a power cut may keep or lose.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +79,8 @@ pub struct Medium {
     pub writes_left: Option<u64>,
     /// Whether it fails every operation.
     pub is_gone: bool,
-    /// Whether the last cell is the bitmap.
-    pub has_bitmap: bool,
+    /// What its last cells are.
+    pub beside: Beside,
     clock: u64,
     write_next: u64,
 }
@@ -69,8 +107,8 @@ impl Medium {
         if sector == SUPER_AT {
             return Some(0);
         }
-        if sector == BITMAP_AT && self.has_bitmap {
-            return Some(self.current.len() - 1);
+        if let Some(index) = self.beside.index(sector) {
+            return Some(self.data_end() + index);
         }
         let cell = sector.checked_sub(DATA_AT)? as usize + 1;
         self.is_data(cell).then_some(cell)
@@ -78,7 +116,11 @@ impl Medium {
 
     /// Whether a cell holds data.
     pub fn is_data(&self, cell: usize) -> bool {
-        cell > 0 && cell < self.current.len() - usize::from(self.has_bitmap)
+        cell > 0 && cell < self.data_end()
+    }
+
+    fn data_end(&self) -> usize {
+        self.current.len() - self.beside.cells()
     }
 
     /// Starts a write, which a crash may keep or lose. Returns its number.

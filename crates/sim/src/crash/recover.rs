@@ -19,15 +19,24 @@ use uraid_format::Superblock;
 /// Polls and answers after which a piece of work counts as an endless loop.
 const STEPS_MAX: u64 = 100_000;
 
+/// How an array starts from an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// It was refused as dirty and degraded, and started by force.
+    pub is_forced: bool,
+    /// Slots without a member, lost or left out.
+    pub missing: u32,
+    /// Array sectors that partial parity logs name as being written.
+    pub logged: Box<[usize]>,
+}
+
 /// The result of restarting from an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// It was refused as dirty and degraded, and started by force.
-    pub is_forced: bool,
+    /// How it started.
+    pub start: Start,
     /// It was resynced.
-    pub was_dirty: bool,
-    /// Slots without a member, lost or left out.
-    pub missing: u32,
+    pub is_resynced: bool,
     /// What a client reads from each sector.
     pub found: Box<[Content]>,
     /// Data of members that the assembly left out and `mdadm --assemble --force` would take: array sector, content.
@@ -94,7 +103,8 @@ pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, 
     let mut candidates = Vec::with_capacity(owners.len());
     for slot in &owners {
         let superblock = Superblock::clone(&*lab.superblock(image[slot * lab.cells])?);
-        candidates.push(Candidate::new(superblock, lab.device_size()));
+        let ppl = lab.ppl(image, *slot);
+        candidates.push(Candidate { ppl, ..Candidate::new(superblock, lab.device_size()) });
     }
     let mut options = AssembleOptions { run: true, ..AssembleOptions::default() };
     let with_bits = |mut plan: StartPlan| {
@@ -115,8 +125,22 @@ pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, 
     }
 }
 
+/// How an assembled array starts.
+pub fn start_of(lab: &Lab, assembled: &Assembled) -> Result<Start, String> {
+    let replays = assembled.plan.ppl.iter().flat_map(|ppl| &ppl.replays);
+    let mut logged = Vec::new();
+    for replay in replays {
+        let is_named = |place: &crate::model::Place| {
+            let is_of_row = (replay.at.0..replay.at.0 + replay.length.0).contains(&place.sector);
+            is_of_row && replay.written.iter().any(|slot| slot.0 == place.slot)
+        };
+        logged.extend((0..lab.model.copies.len()).filter(|x| lab.model.copies[*x].iter().any(is_named)));
+    }
+    Ok(Start { is_forced: assembled.is_forced, missing: missing_of(lab, assembled)?, logged: logged.into() })
+}
+
 /// The slots that have no member in the plan.
-pub fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
+fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
     let mut missing = (1 << lab.slots()) - 1;
     for member in &assembled.plan.members {
         let owner = assembled.owners[member.candidate];
@@ -140,10 +164,15 @@ pub fn restart(
     schedule: Schedule,
     check: StepCheck<'_>,
 ) -> Result<Outcome, String> {
-    let missing = missing_of(lab, assembled)?;
+    let start = start_of(lab, assembled)?;
+    let missing = start.missing;
     let mdadm_force = mdadm_force(lab, image, assembled, missing)?.into();
-    let was_dirty = assembled.plan.is_dirty;
-    if !was_dirty && let Some(lie) = lab.find_mismatch(image, missing) {
+    let is_dirty = assembled.plan.is_dirty;
+    let is_logged = assembled.plan.ppl.as_ref().is_some_and(|ppl| ppl.is_complete);
+    if is_dirty && lab.tiny.has_ppl && !is_logged {
+        return Err("dirty, and its partial parity logs are not complete".to_string());
+    }
+    if !is_dirty && let Some(lie) = lab.find_mismatch(image, missing) {
         return Err(format!("I6: the superblocks say clean, but {lie}"));
     }
     for (slot, medium) in machine.media_mut().iter_mut().enumerate() {
@@ -151,9 +180,12 @@ pub fn restart(
     }
     let array = boot(machine, &assembled.plan, &assembled.owners);
     let started = Rc::new(RefCell::new(None));
+    let at_start = Rc::new(RefCell::new(None));
     let (inside, result) = (array.clone(), started.clone());
+    let (own_machine, image_at_start) = (machine.clone(), at_start.clone());
     machine.world().spawn(async move {
         let started = inside.start().await.map_err(|error| format!("start failed in vain: {error}"));
+        *image_at_start.borrow_mut() = Some(current_image(&own_machine));
         let consistent = inside.wait(|_| {}).await.map_err(|error| format!("the resync ended in vain: {error}"));
         *result.borrow_mut() = Some(started.and(consistent.map(|_| ())));
     });
@@ -167,14 +199,26 @@ pub fn restart(
     let is_clean = || started.borrow().is_some() && (is_alone || here().all(says_clean));
     drive(machine, schedule, &is_clean, check)?;
     started.take().expect("it is started")?;
+    // A resync after this moment would hide what the logs do not name.
+    let at_start = at_start.take().expect("it is started");
+    if lab.tiny.has_ppl
+        && let Some(lie) = lab.find_mismatch(&at_start, missing)
+    {
+        return Err(format!("I6: what the logs name was made good, but {lie}"));
+    }
     let is_instant = machine.is_instant();
     machine.set_instant(true);
     let found = read_all(lab, machine, array)?;
-    let end: Image = machine.media().iter().flat_map(|medium| medium.current.iter().copied()).collect();
+    let end = current_image(machine);
     check_end(lab, &end, missing, &found)?;
     machine.reset();
     machine.set_instant(is_instant);
-    Ok(Outcome { is_forced: assembled.is_forced, was_dirty, missing, found: found.into(), mdadm_force })
+    Ok(Outcome { start, is_resynced: is_dirty && !is_logged, found: found.into(), mdadm_force })
+}
+
+/// What the members hold now.
+fn current_image(machine: &Machine) -> Image {
+    machine.media().iter().flat_map(|medium| medium.current.iter().copied()).collect()
 }
 
 /// The data of all members that are left out although they lag by no more than mdadm allows.

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!   array     5,2,4,1,3,0      level, layout, slots, chunk, sectors used per member, mask of slots that are missing;
-//!                              a seventh number: it has a bitmap, with this many sectors a bit
+//!                              a seventh number: it has a bitmap, with this many sectors a bit;
+//!                              the word ppl instead: it has a partial parity log
 //!   script    w0+9 W4+1|f|s    groups of concurrent requests; a group starts when the previous one is answered:
 //!                              w write, W FUA write, z zeroes (at+length), f flush, i idle until clean, s stop,
 //!                              b add a bitmap, n remove it (mdadm: --bitmap=none);
@@ -25,6 +26,8 @@ pub struct Tiny {
     pub missing: u32,
     /// Sectors of a chunk of the write-intent bitmap, a power of two; 0: there is none.
     pub bits: u64,
+    /// Whether it has a partial parity log.
+    pub has_ppl: bool,
 }
 
 /// One request.
@@ -94,6 +97,7 @@ pub enum Schedule {
 impl Tiny {
     /// Parses its text.
     pub fn parse(text: &str) -> Option<Tiny> {
+        let (text, has_ppl) = text.strip_suffix(",ppl").map_or((text, false), |rest| (rest, true));
         let numbers: Option<Vec<u64>> = text.split(',').map(|part| part.parse().ok()).collect();
         let mut numbers = numbers?;
         let bits = if numbers.len() == 7 { numbers.pop()? } else { 0 };
@@ -108,7 +112,8 @@ impl Tiny {
             member_sizes: Vec::new(),
         };
         matches!(shape.level, 1 | 4 | 5 | 6 | 10).then_some(())?;
-        Some(Tiny { shape, missing: u32::try_from(missing).ok()?, bits })
+        (!has_ppl || shape.level == 5 && bits == 0).then_some(())?;
+        Some(Tiny { shape, missing: u32::try_from(missing).ok()?, bits, has_ppl })
     }
 
     /// The level as mdadm names it, such as "raid5".
@@ -127,7 +132,10 @@ impl fmt::Display for Tiny {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shape { level, layout, slots, chunk, size, .. } = &self.shape;
         write!(out, "{level},{layout},{slots},{chunk},{size},{}", self.missing)?;
-        if self.bits > 0 { write!(out, ",{}", self.bits) } else { Ok(()) }
+        if self.bits > 0 {
+            write!(out, ",{}", self.bits)?;
+        }
+        out.write_str(if self.has_ppl { ",ppl" } else { "" })
     }
 }
 
@@ -256,8 +264,11 @@ mod tests {
         for text in ["fifo", "lifo", "up", "down", "mix7"] {
             assert_eq!(Schedule::parse(text).expect("a good schedule").to_string(), text);
         }
-        assert_eq!(Tiny::parse("5,2,4,1,3,1").expect("a good array").to_string(), "5,2,4,1,3,1");
+        for text in ["5,2,4,1,3,1", "1,0,2,0,5,0,1", "5,2,4,1,3,0,ppl"] {
+            assert_eq!(Tiny::parse(text).expect("a good array").to_string(), text);
+        }
         assert!(Tiny::parse("0,2,4,1,3,1").is_none(), "nothing to lose on raid0");
+        assert!(Tiny::parse("6,2,4,1,3,0,ppl").is_none(), "a log on raid6");
         assert!(Script::parse("w0+0").is_none() && Script::parse("q").is_none());
     }
 }
