@@ -190,7 +190,8 @@ impl<W: World> RowIo<W> {
             let known = if plan == RowPlan::ReadModifyWrite { covered } else { blocks.data.minus(lost) };
             let mut settled = (plan != RowPlan::ReadModifyWrite || !lost.is_empty()).then_some((lost, known));
             let is_suspect = self.shared.unsynced.is_suspect(at, length);
-            let verifying = if is_suspect && plan == RowPlan::Recover { reads_to_verify(&blocks) } else { None };
+            let may_verify = is_suspect && !self.shared.unsynced.is_unknown(lost, at, length);
+            let verifying = if may_verify && plan == RowPlan::Recover { reads_to_verify(&blocks) } else { None };
             let Some(wanted) = verifying.or_else(|| reads_of(plan, covered, &blocks)) else {
                 if !late.is_empty() {
                     // The other members do not suffice: wait for the late ones.

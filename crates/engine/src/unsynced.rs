@@ -78,6 +78,13 @@ impl Unsynced {
         !self.is_empty() && self.rows.borrow().overlaps(stretch(at, length))
     }
 
+    /// Whether a sector of this stretch is unknown on one of these members. What parity says of it is what parity was
+    /// made for: P and Q agree about it, whatever it was.
+    pub(crate) fn is_unknown(&self, slots: SlotSet, at: MemberSector, length: Sectors) -> bool {
+        let unknown = self.unknown.borrow();
+        slots.iter().any(|slot| unknown.get(&slot).is_some_and(|blocks| blocks.overlaps(stretch(at, length))))
+    }
+
     /// Whether the block of a slot may be computed.
     pub(crate) fn computable(&self, slot: Slot, at: MemberSector, length: Sectors) -> Computable {
         if self.is_empty() {

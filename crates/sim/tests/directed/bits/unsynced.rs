@@ -227,6 +227,40 @@ fn what_a_member_could_not_read_in_the_resync_stays_unknown_to_the_others() {
     }
 }
 
+/// The resync makes Q fit what P gives for a block that a member cannot read. From then on they agree, and tell nothing
+/// about the block: neither a write beside it nor a repair makes it known.
+#[test]
+fn parities_that_a_resync_made_agree_tell_nothing_of_an_unreadable_block() {
+    let mut refused = 0;
+    for case in LEVELS.into_iter().filter(|(level, ..)| *level == 6) {
+        let (level, layout, slots) = case;
+        for (unread, stale) in (0..slots).flat_map(|unread| (0..slots).map(move |stale| (unread, stale))) {
+            if unread == stale {
+                continue;
+            }
+            let text = format!("raid{level} {layout:#x} of {slots}, {unread} unread, {stale} stale");
+            let mut crashed = crashed(case, 1, Some(stale));
+            let model = crashed.rig.judge.model.clone();
+            let row = &model.rows[model.row_of[AT as usize]];
+            crashed.rig.disk(unread).add_unreadable([crashed.rig.setup.data_offsets[0] + row.p.sector]);
+            hold(&crashed.rig, &crashed.live, false);
+            wait(&crashed.rig, &crashed.live);
+            for (x, place, _) in row.data.iter().filter(|(_, place, _)| place.slot != unread) {
+                let answer = all(&crashed.rig, &crashed.live, vec![write(&crashed.rig, &crashed.live, *x, 1, 201)]);
+                assert_eq!(answer, [Ok(())], "{text}, {place:?}");
+                crashed.content[*x as usize * 512..][..512].fill(201);
+                refused += unreadable(&crashed, &text).len();
+            }
+            let array = crashed.live.arrays[0].clone();
+            array.begin_repair().expect("no other pass");
+            run(&crashed.rig, &crashed.live, || array.checked().is_some());
+            refused += unreadable(&crashed, &text).len();
+            crashed.rig.power_off();
+        }
+    }
+    assert!(refused > 50, "{refused} reads were refused");
+}
+
 /// The canary.
 #[cfg(feature = "sabotage")]
 #[test]
