@@ -26,6 +26,7 @@ use crate::World;
 use crate::lifecycle::Lifecycle;
 use crate::mark::{self, Mark};
 use crate::master::{Change, ReadOnly};
+use crate::sabotage::{self, Sabotage};
 use crate::view::{Gate, frozen_error};
 use uraid_block::IoError;
 
@@ -55,7 +56,9 @@ impl<W: World> Lifecycle<W> {
             return Ok(false);
         }
         let epoch = steward.publish(Change::ReadOnly(ReadOnly::RefuseWrites)).await;
-        steward.drain(epoch).await;
+        if !sabotage::is(Sabotage::ReadOnlyUndrained) {
+            steward.drain(epoch).await;
+        }
         let bitmap = self.bitmap.get();
         if let Some(bitmap) = &bitmap {
             bitmap.hold_clearing(true);

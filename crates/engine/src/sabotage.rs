@@ -126,6 +126,8 @@ pub enum Sabotage {
     LogUnflushed,
     /// Calls a log complete while a resync is due.
     LogCompleteEarly,
+    /// Calls an array read-only before the writes under way have ended.
+    ReadOnlyUndrained,
     /// Makes parity fit a data block that is known to be wrong.
     RepairByData,
     /// Lets writes into a window that a check compares.
@@ -134,7 +136,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 57] = [
+    pub const ALL: [Sabotage; 58] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -190,6 +192,7 @@ impl Sabotage {
         Sabotage::LogUnwritten,
         Sabotage::LogUnflushed,
         Sabotage::LogCompleteEarly,
+        Sabotage::ReadOnlyUndrained,
         Sabotage::RepairByData,
         Sabotage::CheckUnlocked,
     ];

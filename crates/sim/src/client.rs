@@ -218,8 +218,8 @@ impl Client {
         session.op_next.set(op + 1);
         session.executor.record(Event::Request { op, kind: letter, at, length });
         let (failures_before, view) = (session.legal_errors.failures(), self.array.view());
-        let listed = session.legal_errors.listed();
-        let request = Request { kind: letter, at, length, writes, failures_before, view, listed };
+        let (listed, read_only_before) = (session.legal_errors.listed(), session.legal_errors.read_only_before());
+        let request = Request { kind: letter, at, length, writes, failures_before, view, listed, read_only_before };
         session.running.borrow_mut().insert(op, request);
         op
     }
@@ -240,7 +240,9 @@ impl Client {
                         .executor
                         .violate(format!("I7: op {op} ({kind} {at}+{length}) failed with '{error}': {found}"));
                 }
-                session.oracle.borrow_mut().lose_unflushed();
+                if error.kind != ErrorKind::ReadOnly {
+                    session.oracle.borrow_mut().lose_unflushed();
+                }
             }
         }
     }

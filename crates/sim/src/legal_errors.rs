@@ -13,6 +13,7 @@
 //! | read, parity         | `x` and at least as many other blocks of its row as it has parities are unavailable |
 //! | write, parity        | more blocks of the row of `x` than it has parities are unavailable                  |
 //! | any write, any flush | the array froze: a member was full, or more members failed than can be lost        |
+//! | any write            | the array was, or became, read-only during the request                             |
 
 use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::judge::Judge;
@@ -21,6 +22,7 @@ use crate::member::{Access, Op};
 use crate::model::Place;
 use crate::watch::Guard;
 use crate::world::SimWorld;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use uraid_block::{ErrorKind, IoError, Slot};
@@ -44,6 +46,8 @@ pub struct Request {
     pub view: Rc<View>,
     /// The sectors of each disk that its log listed when it began.
     pub listed: Vec<Vec<u64>>,
+    /// How often the array had begun to become read-only.
+    pub read_only_before: u64,
 }
 
 /// The rule for one run of an array.
@@ -51,12 +55,35 @@ pub struct LegalErrors {
     judge: Rc<Judge>,
     guard: Rc<Guard>,
     array: Rc<Array<SimWorld>>,
+    /// How often it began to become read-only, and whether it may be so now.
+    read_only: Cell<(u64, bool)>,
 }
 
 impl LegalErrors {
     /// The rule for this array; `array` is the handle on shard 0.
     pub fn new(judge: Rc<Judge>, guard: Rc<Guard>, array: Rc<Array<SimWorld>>) -> LegalErrors {
-        LegalErrors { judge, guard, array }
+        LegalErrors { judge, guard, array, read_only: Cell::default() }
+    }
+
+    /// The array begins to become read-only.
+    pub fn begin_read_only(&self) {
+        self.read_only.set((self.read_only.get().0 + 1, true));
+    }
+
+    /// The array takes writes.
+    pub fn end_read_only(&self) {
+        self.read_only.set((self.read_only.get().0, false));
+    }
+
+    /// Whether the array may be read-only, or was when it stopped.
+    pub fn may_be_read_only(&self) -> bool {
+        self.read_only.get().1
+    }
+
+    /// How often the array has begun to become read-only; one fewer if it may be so now.
+    pub fn read_only_before(&self) -> u64 {
+        let (begun, is_now) = self.read_only.get();
+        begun - u64::from(is_now)
     }
 
     /// The sectors of each disk that its log lists now; nothing if the members have none.
@@ -111,6 +138,9 @@ impl LegalErrors {
 
     /// Whether a request may end with this error; `now` is its shard's view.
     pub fn check(&self, request: &Request, error: IoError, now: &View) -> Result<(), String> {
+        if error.kind == ErrorKind::ReadOnly && request.writes && self.read_only.get().0 > request.read_only_before {
+            return Ok(());
+        }
         let is_frozen = self.is_frozen(error);
         let is_redundant = self.judge.setup.is_redundant();
         if is_frozen && !self.may_freeze() {

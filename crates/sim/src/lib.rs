@@ -3,6 +3,7 @@
 //! Invariant: a seed is a whole run; the same seed gives the same trace hash, in every build.
 //! Spec: docs/reliability.md.
 
+mod access_changes;
 mod bitmap_changes;
 pub mod bits;
 pub mod checking;

@@ -431,7 +431,8 @@ impl Rig {
         let status = live.arrays[0].status();
         let usable = status.usable.iter().map(|slot| slot.0).collect();
         let in_resync = status.pass.is_some_and(|progress| progress.kind == PassKind::Resync);
-        if in_resync { self.check_stopped_in_resync() } else { self.check_clean(usable) }
+        let was_read_only = live.session.legal_errors.may_be_read_only();
+        if in_resync { self.check_stopped_in_resync() } else { self.check_clean(usable, was_read_only) }
     }
 
     /// Checks after any stop: no task remains, and no block is leased.
@@ -458,7 +459,7 @@ impl Rig {
         Ok(())
     }
 
-    fn check_clean(&mut self, usable: BTreeSet<u16>) -> Result<(), String> {
+    fn check_clean(&mut self, usable: BTreeSet<u16>, was_read_only: bool) -> Result<(), String> {
         self.tally.borrow_mut().stops += 1;
         self.executor.record(Event::Note { what: "clean stop", value: 0 });
         self.judge.disks.iter().for_each(|disk| disk.stop_lying());
@@ -474,7 +475,9 @@ impl Rig {
                     let is_told = |slot: &u16| !self.disk(*slot).is_shrunk();
                     let (worked, are_in): (BTreeSet<u16>, BTreeSet<u16>) =
                         (usable.into_iter().filter(is_told).collect(), here.iter().copied().filter(is_told).collect());
-                    if worked != are_in && self.setup.is_redundant() {
+                    // A read-only array records no failure: nothing was written without the member.
+                    let is_unrecorded = was_read_only && worked.is_subset(&are_in);
+                    if worked != are_in && self.setup.is_redundant() && !is_unrecorded {
                         return Err(format!("M6: members {worked:?} worked, the superblocks say {are_in:?}"));
                     }
                     self.judge.check_stays_dirty(&plan)?;

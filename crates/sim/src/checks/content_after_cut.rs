@@ -109,9 +109,10 @@ impl Judge {
         if !self.setup.has_logs || self.setup.over_budget == OverBudget::Never {
             return false;
         }
-        let row = &self.model.rows[self.model.row_of[x as usize]];
-        let of_row = row.data.iter().map(|(_, place, _)| *place).chain(row.q).chain([row.p]);
-        let of_row: Vec<Place> = if self.model.is_parity() { of_row.collect() } else { Vec::new() };
+        let of_row: Vec<Place> = match self.model.row_of.get(x as usize).map(|index| &self.model.rows[*index]) {
+            Some(row) => row.data.iter().map(|(_, place, _)| *place).chain(row.q).chain([row.p]).collect(),
+            None => Vec::new(),
+        };
         let places = self.model.copies[x as usize].iter().copied().chain(of_row);
         let is_listed = |place: Place| {
             let image = images[usize::from(place.slot)].as_ref();
