@@ -199,12 +199,15 @@ impl Tracer {
         Ok(self.log.take())
     }
 
-    /// Tells writes of parity from those of data by their places.
+    /// Tells writes of parity from those of data by their places. Those of a partial parity log are in no row: the log is
+    /// in front of the data, or behind it.
     fn mark_parity(&self, ios: &mut [MemberIo]) {
         let Layout::Parity(layout) = self.array.layout() else { return };
         for io in ios.iter_mut().filter(|io| io.verb == Verb::Write) {
             let (data_start, slot) = self.members[usize::from(io.member)];
-            let map = layout.row(Row((io.at.0 - data_start.0) / layout.chunk().0));
+            let row = io.at.0.checked_sub(data_start.0).map(|at| at / layout.chunk().0);
+            let Some(row) = row.filter(|row| *row < layout.rows_count()) else { continue };
+            let map = layout.row(Row(row));
             let is_parity = |of: Slot| Some(of) == slot;
             if is_parity(map.parity) || map.syndrome.is_some_and(is_parity) {
                 io.verb = Verb::WriteParity;
@@ -226,6 +229,7 @@ fn kernel(layout: &ParityLayout) -> RowKernel {
 mod tests {
     use super::*;
     use crate::target::{Target, Trial};
+    use uraid_format::create::NewPolicy;
     use uraid_host::{Access, Claimed};
     use uraid_layout::Level;
 
@@ -270,6 +274,28 @@ mod tests {
             vec![read(1, 1)],
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_logged_write_is_replayed_with_the_write_of_its_log() {
+        let chunk = Sectors(128);
+        let trial = Trial { policy: NewPolicy::Ppl, ..Trial::new(Level::Raid5, 5, chunk) };
+        let member = || Some(Claimed::open("null:1G", Access::ReadWrite).expect("a null member"));
+        let target = Target::trial(&trial, &[(); 5].map(|()| member())).expect("a trial array");
+        let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+        let data_start = target.plan.members[0].superblock.data_offset;
+        let list = [Request { at: Sector(chunk.0), is_write: true }];
+        let programs = on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {
+            tracer.program(&list, Sectors(8)).await.expect("members that record do not fail")
+        });
+        let steps = programs[0].steps(0);
+        let found = |ios: &[MemberIo]| -> Vec<(Verb, u16, bool, u64)> {
+            ios.iter().map(|io| (io.verb, io.member, io.at < data_start, io.length.0)).collect()
+        };
+        // Row 0 is D0 D1 D2 D3 P: the log is on member 4, a header and as much partial parity as data.
+        assert_eq!(found(steps.reads), [(Verb::Read, 1, false, 8), (Verb::Read, 4, false, 8)]);
+        let log = (Verb::Write, 4, true, 16);
+        assert_eq!(found(steps.writes), [log, (Verb::Write, 1, false, 8), (Verb::WriteParity, 4, false, 8)]);
     }
 
     #[test]
