@@ -1,4 +1,4 @@
-//! Every xor and GF(2^8) operation: P, Q, updates, recovery.
+//! Every xor and GF(2^8) operation: P, Q, updates, recovery; and CRC-32C by instruction.
 //! Owns: the arithmetic of raid4/5/6 rows, and the choice of the fastest kernel this processor has.
 //! Not here: which block of a row is data, P or Q, and which exponent a data block has (`layout`).
 //! Invariant: every kernel gives the bytes of the portable one. Spec: docs/md/address-mapping.md#parity-and-syndrome.
@@ -15,6 +15,7 @@
 
 #![allow(unsafe_code, reason = "vector instructions")]
 
+mod crc32c;
 mod kernel;
 mod locate;
 mod portable;
@@ -27,6 +28,7 @@ mod x86;
 
 pub mod gf256;
 
+pub use crc32c::crc32c;
 pub use kernel::{Kernel, STREAMING_ROW_BYTES};
 pub use locate::locate;
 pub use recover::{Lost, Row, TooManyLost, recover};
