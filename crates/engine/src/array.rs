@@ -311,6 +311,9 @@ impl<W: World> Array<W> {
             Message::Resume => self.corrector.resume(),
             Message::Written(slot) => self.lifecycle().ppl().finish(slot),
             Message::Unlock(id) => self.shared.locks.unlock(id),
+            Message::Call { id, from, call: Call::LogParity(request) } => {
+                self.lifecycle().ppl().log(request, (from, id));
+            }
             Message::Call { id, from, call } => match self.answer_at_once(call) {
                 Ok(answer) => self.shared.world.post(from, Mail(Message::Answer { id, answer })),
                 Err(call) => {
@@ -371,10 +374,10 @@ impl<W: World> Array<W> {
             | Call::ListUnreadable(_)
             | Call::ClearListed { .. }
             | Call::ReadErrors { .. }
-            | Call::LogParity(_)
             | Call::Flush
             | Call::WriteRow(_)
             | Call::ReadRow(_) => Err(call),
+            Call::LogParity(_) => unreachable!("the writer of the log answers"),
         }
     }
 
@@ -387,6 +390,7 @@ impl<W: World> Array<W> {
             | Call::CutOff(_)
             | Call::Steer(_)
             | Call::MadeGood => unreachable!("these are answered at once"),
+            Call::LogParity(_) => unreachable!("the writer of the log answers"),
             Call::Drain(epoch) => {
                 self.shared.epochs.drain(epoch).await;
                 Answer::Done
@@ -414,7 +418,6 @@ impl<W: World> Array<W> {
                 self.lifecycle().health.count_read_errors(&errors, was_read_elsewhere).await;
                 Answer::Done
             }
-            Call::LogParity(request) => Answer::Logged(self.lifecycle().ppl().log(request).await),
             Call::Flush => Answer::Settled(self.lifecycle().flusher.flush_round().await),
             Call::Lock(range) => Answer::Locked(self.shared.lock_for_write(range).await),
             Call::WriteRow(write) => Answer::Settled(self.rows().write_row_owned(write).await),

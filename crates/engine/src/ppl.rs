@@ -29,7 +29,7 @@ mod replay;
 use crate::assemble::PplPlan;
 use crate::failing::Judge;
 use crate::flush::Flusher;
-use crate::mail::{Answer, Call};
+use crate::mail::{Answer, Call, CallId, Mail, Message};
 use crate::mark::{self, Mark};
 use crate::record::Recorder;
 use crate::sabotage::{self, Sabotage};
@@ -38,7 +38,9 @@ use crate::{Pool, World, buffers};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Notify, join_all};
-use uraid_block::{Device, ErrorKind, Fua, IoError, Range, SECTOR_BYTES, Sector, Sectors, Slot, WritePieces};
+use uraid_block::{
+    Device, ErrorKind, Fua, IoError, Range, SECTOR_BYTES, Sector, Sectors, ShardIndex, Slot, WritePieces,
+};
 use uraid_format::ppl::{PPL_ENTRIES_MAX, PPL_HEADER_SECTORS, PplEntry, PplHeader};
 
 /// A stretch of a row that waits to be logged.
@@ -61,7 +63,8 @@ pub(crate) enum LogOutcome {
 
 struct Waiting {
     request: LogRequest,
-    outcome: Rc<Cell<Option<Result<LogOutcome, IoError>>>>,
+    /// The call that is answered, and its shard.
+    call: (ShardIndex, CallId),
 }
 
 /// The log of the member in one slot.
@@ -74,8 +77,8 @@ struct SlotLog {
     is_driven: Cell<bool>,
     /// Members may not hold durably what the last log write names.
     is_unflushed: Cell<bool>,
-    /// A request was answered, or a row was finished.
-    changed: Notify,
+    /// The last of these rows was finished.
+    emptied: Notify,
 }
 
 /// The logs of an array; on shard 0 only.
@@ -112,16 +115,14 @@ impl<W: World> Ppl<W> {
         })
     }
 
-    /// Makes a stretch durable in the log of its parity's member.
-    pub(crate) async fn log(self: &Rc<Self>, request: LogRequest) -> Result<LogOutcome, IoError> {
+    /// Makes a stretch durable in the log of its parity's member, then answers this call of a shard.
+    pub(crate) fn log(self: &Rc<Self>, request: LogRequest, call: (ShardIndex, CallId)) {
         let slot = request.slot;
         let log = &self.logs[slot.index()];
-        let outcome = Rc::new(Cell::new(None));
-        log.waiting.borrow_mut().push(Waiting { request, outcome: outcome.clone() });
+        log.waiting.borrow_mut().push(Waiting { request, call });
         if !log.is_driven.replace(true) {
             self.steward.shared.world.spawn(self.clone().drive(slot));
         }
-        log.changed.wait_for(|| outcome.take()).await
     }
 
     /// A row that was logged has been written, or given up.
@@ -129,7 +130,9 @@ impl<W: World> Ppl<W> {
         let log = &self.logs[slot.index()];
         let left = log.unfinished.get().checked_sub(1).expect("a logged row is finished once");
         log.unfinished.set(left);
-        log.changed.notify_all();
+        if left == 0 {
+            log.emptied.notify_all();
+        }
     }
 
     /// Writes the log of a slot as long as rows wait for it.
@@ -147,9 +150,12 @@ impl<W: World> Ppl<W> {
                 log.unfinished.set(batch.len());
                 log.is_unflushed.set(true);
             }
-            batch.iter().for_each(|one| one.outcome.set(Some(outcome)));
-            log.changed.notify_all();
-            log.changed.wait_for(|| (log.unfinished.get() == 0).then_some(())).await;
+            for Waiting { call: (shard, id), .. } in &batch {
+                let answer = Message::Answer { id: *id, answer: Answer::Logged(outcome) };
+                self.steward.shared.world.post(*shard, Mail(answer));
+            }
+            drop(batch);
+            log.emptied.wait_for(|| (log.unfinished.get() == 0).then_some(())).await;
         }
     }
 

@@ -85,7 +85,7 @@ impl<W: World> RowIo<W> {
             let one = Semaphore::new(blocks);
             (one.clone(), one)
         };
-        let (all, updates_two) = (SlotSet::first(layout.slots()), log_room.is_none() && update::is_of_two(&layout));
+        let (all, updates_two) = (SlotSet::first(layout.slots()), update::is_of_two(&layout));
         RowIo { shared, layout, blocks, blocks_to_read, all, updates_two, log_room }
     }
 

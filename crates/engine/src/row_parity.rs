@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{Lease, ReadPieces, Sectors, WritePieces};
 use uraid_layout::RowMap;
-use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q};
+use uraid_parity::{Lost, generate_p, generate_pq, recover, update_p, update_pq, update_q, xor_into};
 
 /// Old bytes of a row's blocks that were read.
 #[derive(Default)]
@@ -136,6 +136,16 @@ pub(crate) fn modify_p(p: &mut [u8], before: &[u8], new: &WritePieces) {
     for piece in new.iter() {
         let range = at..at + piece.len();
         update_p(&mut p[range.clone()], &before[range], piece);
+        at += piece.len();
+    }
+}
+
+/// Takes one data block out of a sum of several.
+pub(crate) fn take_out(sum: &mut [u8], block: &WritePieces) {
+    assert_eq!(sum.len(), block.bytes(), "what is taken out is as long as the sum");
+    let mut at = 0;
+    for piece in block.iter() {
+        xor_into(&mut sum[at..at + piece.len()], piece);
         at += piece.len();
     }
 }

@@ -7,16 +7,15 @@ use super::RowIo;
 use crate::mail::{Call, Mail, Message, STEWARD};
 use crate::mark::{self, Mark};
 use crate::ppl::{LogOutcome, LogRequest};
-use crate::row_parity::NewParity;
+use crate::row_parity::{NewParity, take_out};
 use crate::row_plan::Interval;
 use crate::shared::Shared;
 use crate::view::View;
 use crate::{Pool, World, buffers};
 use std::rc::Rc;
-use uraid_block::{ArraySector, IoError, Slot, WritePieces};
+use uraid_block::{ArraySector, IoError, Sectors, Slot, WritePieces};
 use uraid_format::ppl::{PplEntry, parity_checksum};
-use uraid_layout::RowMap;
-use uraid_parity::xor_into;
+use uraid_layout::{Row, RowMap};
 
 /// Keeps an interval in the log until it is dropped.
 pub(super) struct Logged<W: World> {
@@ -44,8 +43,7 @@ impl<W: World> RowIo<W> {
         if !self.shared.has_log || !self.is_in_sync(at, interval.length) {
             return Ok(None);
         }
-        let slot = map.parity;
-        if !view.writable().contains(slot) {
+        if !view.writable().contains(map.parity) {
             // The member may have old parity, and return with it: it must be known to have missed this write.
             if !view.is_recorded {
                 let _recorded = self.shared.settle_planned(None, &[]).await?;
@@ -53,7 +51,31 @@ impl<W: World> RowIo<W> {
             return Ok(None);
         }
         let parity = self.partial_parity(map, interval, parity).await;
-        let request = LogRequest { slot, entry: self.entry(map, interval, &parity), parity };
+        let first = interval.new.first().expect("something is written").data;
+        let data_bytes = interval.length.len_bytes() * interval.new.len();
+        self.log_stretch(map.row, map.parity, (first, interval.start), data_bytes, parity).await
+    }
+
+    /// Logs a stretch of `data_bytes` of a row's data, from a place in one of its data chunks on, with its partial parity.
+    /// The data and the parity are not written yet. `None`: the parity has no member, and the superblocks say so.
+    pub(super) async fn log_stretch(
+        &self,
+        row: Row,
+        slot: Slot,
+        (data, start): (usize, Sectors),
+        data_bytes: usize,
+        parity: WritePieces,
+    ) -> Result<Option<Logged<W>>, IoError> {
+        let sector = row.0 * self.layout.stripe().0 + data as u64 * self.layout.chunk().0 + start.0;
+        let entry = PplEntry {
+            data_sector: ArraySector(sector),
+            parity_bytes: parity.bytes() as u32,
+            data_bytes: data_bytes as u32,
+            parity_slot: slot.0.into(),
+            checksum: parity_checksum(parity.iter().next().map_or(&[], |piece| &piece[..])),
+        };
+        assert!(parity.count() <= 1, "the sum is of all of the partial parity");
+        let request = LogRequest { slot, entry, parity };
         match self.shared.calls.call(STEWARD, Call::LogParity(request)).await.logged()? {
             LogOutcome::Logged => Ok(Some(Logged { shared: self.shared.clone(), slot })),
             LogOutcome::NoMember => {
@@ -92,26 +114,7 @@ impl<W: World> RowIo<W> {
         }
         let mut partial = buffers::take_contiguous(&self.shared.world, Pool::Row, interval.length).await;
         parity.p.as_ref().expect("the parity is written").copy_to(&mut partial);
-        for new in &interval.new {
-            let mut at = 0;
-            for piece in new.from.iter() {
-                xor_into(&mut partial[at..at + piece.len()], piece);
-                at += piece.len();
-            }
-        }
+        interval.new.iter().for_each(|new| take_out(&mut partial, &new.from));
         buffers::one_piece(partial).freeze()
-    }
-
-    fn entry(&self, map: &RowMap, interval: &Interval, parity: &WritePieces) -> PplEntry {
-        let first = interval.new.first().expect("something is written").data as u64;
-        let sector = map.row.0 * self.layout.stripe().0 + first * self.layout.chunk().0 + interval.start.0;
-        let length = interval.length.len_bytes() as u32;
-        PplEntry {
-            data_sector: ArraySector(sector),
-            parity_bytes: parity.bytes() as u32,
-            data_bytes: length * interval.new.len() as u32,
-            parity_slot: map.parity.0.into(),
-            checksum: parity_checksum(parity.iter().next().map_or(&[], |piece| &piece[..])),
-        }
     }
 }

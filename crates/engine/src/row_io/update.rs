@@ -6,22 +6,25 @@
 //!
 //! ```text
 //!   raid5, 5 members, 4 KiB     read D2 and P │ P ^= old D2 ^ new D2 │ write D2 and P
+//!   with a log                  read D2 and P │ P ^= old D2 ^ new D2 │ log P ^ new D2 │ write D2 and P
 //! ```
-//! It needs no list: the write's own future performs both reads at once, then both writes at once.
+//! It needs no list: the write's own future performs both reads at once, then both writes at once. The partial parity is
+//! what the write leaves alone, `old P ^ old D2`; it is put where old D2 was read to.
 
+use super::log::Logged;
 use super::room::Room;
 use super::{FailedPart, RowIo};
 use crate::failure::{Failure, ReadError};
 use crate::member_io::MemberRun;
 use crate::recorded::Recorded;
-use crate::row_parity::modify_p;
+use crate::row_parity::{modify_p, take_out};
 use crate::row_plan::{Interval, RowPlan, Segment, blocks_of, choose};
 use crate::sabotage::{self, Sabotage};
 use crate::{World, buffers};
 use smallvec::smallvec;
 use std::pin::pin;
 use uraid_block::local::join_pair;
-use uraid_block::{Fua, Lease, Sectors, SlotSet, WritePieces};
+use uraid_block::{Fua, IoError, Lease, Sectors, SlotSet, WritePieces};
 use uraid_layout::{ParityLayout, Row, RowBlock};
 
 /// A read-modify-write of one stretch of one data chunk, with all that it needs.
@@ -96,7 +99,16 @@ impl<W: World> RowIo<W> {
             };
             self.shared.count(|counters| counters.rows_modified += 1);
             modify_p(&mut parity, &old_data, &from);
-            drop(old_data);
+            let logged = if self.shared.has_log {
+                // Boxed to keep the future of an array without a log small.
+                match Box::pin(self.log_update(update.row, &update.block, &parity, old_data, &from)).await {
+                    Ok(logged) => logged,
+                    Err(error) => return Err(failed_part(&update.block, from.length(), error)),
+                }
+            } else {
+                drop(old_data);
+                None
+            };
             let (data, parity) = {
                 let data = pin!(self.shared.write_run(&update.data, from, fua));
                 let parity = buffers::one_piece(parity).freeze();
@@ -105,15 +117,33 @@ impl<W: World> RowIo<W> {
             };
             // Give back the room: other rows need not wait for the record of this one.
             drop(update.room);
-            match (update.recorded, data, parity) {
+            let outcome = match (update.recorded, data, parity) {
                 (Some(recorded), Ok(()), Ok(())) => Ok(recorded),
                 (recorded, data, parity) => {
                     let failures = [data.err(), parity.err()].into_iter().flatten().collect();
                     let of = (update.row, update.block, update.data.range.length);
                     Box::pin(self.settle_update(of, recorded, failures)).await
                 }
-            }
+            };
+            // Until the superblocks say that a member missed this write, a crash could leave it in the array with old data.
+            drop(logged);
+            outcome
         }
+    }
+
+    /// Logs an update, durably, before it is written: the new parity without the new data. `scratch` is as long as both.
+    async fn log_update(
+        &self,
+        row: Row,
+        block: &RowBlock,
+        parity: &Lease,
+        mut scratch: Lease,
+        from: &WritePieces,
+    ) -> Result<Option<Logged<W>>, IoError> {
+        scratch.copy_from_slice(parity);
+        take_out(&mut scratch, from);
+        let partial = buffers::one_piece(scratch).freeze();
+        self.log_stretch(row, block.parity, (block.data, block.start), from.bytes(), partial).await
     }
 
     /// Performs the write without the fast path, after a read has failed.
@@ -144,8 +174,11 @@ impl<W: World> RowIo<W> {
         recorded: Option<Recorded>,
         failures: Vec<Failure>,
     ) -> Result<Recorded, Vec<FailedPart>> {
-        let (start, covered) = (block.start, SlotSet::EMPTY.with(block.slot));
-        let outcome = self.settle_row(row, start..start + length, recorded, &failures).await;
-        outcome.map_err(|error| vec![FailedPart { start, length, covered, error }])
+        let outcome = self.settle_row(row, block.start..block.start + length, recorded, &failures).await;
+        outcome.map_err(|error| failed_part(&block, length, error))
     }
+}
+
+fn failed_part(block: &RowBlock, length: Sectors, error: IoError) -> Vec<FailedPart> {
+    vec![FailedPart { start: block.start, length, covered: SlotSet::EMPTY.with(block.slot), error }]
 }
