@@ -12,7 +12,7 @@ use crate::view::{Gate, View};
 use uraid_block::{
     Allocation, ArrayRange, ArraySector, Device, ErrorKind, IoError, MemberSector, Range, Sectors, Slot,
 };
-use uraid_layout::{CopyChoice, Layout};
+use uraid_layout::Layout;
 
 /// The most pieces that one query checks. The answer covers only these.
 const PIECES_MAX: usize = 256;
@@ -52,7 +52,7 @@ impl<W: World> Shared<W> {
         let view = self.view();
         let piece = range.length.min(layout.contiguous(range.start));
         assert!(!piece.is_zero(), "a sector is in a piece");
-        let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.readable(), CopyChoice::First);
+        let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.readable(), view.canonical());
         let Some(run) = plan.runs.first().filter(|run| run.length == piece) else {
             let is_zero = self.is_all_zero(&view, ArrayRange::new(range.start, piece)).await?;
             return Ok(Allocation { length: piece, is_zero });

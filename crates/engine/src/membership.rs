@@ -88,6 +88,12 @@ pub enum FlagError {
         /// Its index.
         member: usize,
     },
+    /// Copies may differ, and the flag says which of them counts.
+    #[error(
+        "the array is not in sync, and write-mostly members are the last that its resync copies from; try again when the \
+         resync has ended"
+    )]
+    NotInSync,
     /// The array is frozen.
     #[error("the array is frozen")]
     Frozen(#[source] IoError),
@@ -318,6 +324,14 @@ impl<W: World> Membership<W> {
         {
             let _one = steward.transition.acquire(1).await;
             steward.check_open()?;
+            let orders_copies = match flag {
+                MemberFlag::WriteMostly => true,
+                MemberFlag::FailFast => false,
+            };
+            // Two reads of one sector agree, also across a crash: until copies agree, the one that counts stays.
+            if orders_copies && steward.master().resync_from().is_some() {
+                return Err(FlagError::NotInSync);
+            }
             let is_gone = |member: &&usize| !steward.master().members()[**member].is_trusted();
             if let Some(member) = members.iter().find(is_gone) {
                 return Err(FlagError::NoMember { member: *member });

@@ -157,7 +157,7 @@ impl<W: World> Reader<W> {
     pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange, usable: &SlotSet) -> CopyChoice {
         let is_canonical = sabotage::keeps_to_canonical(view.copies == Copies::Canonical);
         if is_canonical || self.shared.layout.copies_count() == 1 || range.length.is_zero() {
-            return CopyChoice::First;
+            return view.canonical();
         }
         CopyChoice::Nth(self.shared.balance.choose(&self.shared.layout, range, usable))
     }
@@ -414,7 +414,7 @@ impl<W: World> Reader<W> {
         }
         let mut at = range.start;
         while at < range.end() {
-            let copies = self.shared.layout.copies(at);
+            let copies = view.in_order(self.shared.layout.copies(at));
             let length = self.shared.layout.contiguous(at).min(Sectors(range.end().0 - at.0));
             let is_held = |slot: Slot, at: MemberSector| {
                 let member = view.member(slot);

@@ -219,7 +219,7 @@ impl<W: World> Resync<W> {
         if !writable.contains(to) {
             return Ok(Some(PassCounts { unreadable: length.0, ..PassCounts::default() }));
         }
-        let copies = self.shared.layout.copies(sector);
+        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(sector)));
         assert!(copies.contains(&(to, at)), "the member's own copy is recovered");
         for (slot, place) in copies.iter().copied().filter(|(slot, _)| readable.contains(*slot)) {
             let found = {
@@ -242,7 +242,7 @@ impl<W: World> Resync<W> {
         let own = std::iter::once((slot, at));
         let copies = match &self.rows {
             Some(_) => SmallVec::new(),
-            None => self.shared.layout.copies(piece.sector),
+            None => self.shared.with_view(|view| view.in_order(self.shared.layout.copies(piece.sector))),
         };
         let others = copies.iter().copied().filter(|(other, _)| *other != slot);
         for (from, place) in own.chain(others) {
@@ -272,7 +272,7 @@ impl<W: World> Resync<W> {
     async fn resync_copies(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
         let Window { sector: at, length, .. } = piece;
         let (usable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
-        let copies = self.shared.layout.copies(at);
+        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(at)));
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
         if length.0 > 1 && is_mixed(&found) {

@@ -74,11 +74,12 @@ impl<W: World> TornResync<W> {
 
     /// Copies the canonical copy to all others: the first one that is not listed.
     async fn resync_copies(&self, range: ArrayRange, leaving: SlotSet) -> Result<(), TornResyncError> {
-        let (layout, usable) = (&self.shared.layout, self.shared.view().readable());
+        let (layout, view) = (&self.shared.layout, self.shared.view());
+        let usable = view.readable();
         let mut at = range.start;
         while at < range.end() {
             let length = (range.end() - at).min(Sectors(WINDOW)).min(layout.contiguous(at));
-            let copies = layout.copies(at);
+            let copies = view.in_order(layout.copies(at));
             let places = || copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
             assert!(places().next().is_some(), "every sector has a usable copy");
             let length = self.shared.listed_alike(places(), length);

@@ -9,6 +9,7 @@ use crate::bad_blocks::BadBlockList;
 use crate::intent::{BitsRound, BitsShape};
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 use uraid_format::{MemberFlag, Superblock};
+use uraid_layout::CopyChoice;
 
 /// The number of a view; each change makes a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -241,6 +242,30 @@ impl View {
         std::iter::once(self.member(slot)).chain(self.replacement(slot))
     }
 
+    /// Slots whose copies come last wherever one copy counts. The order of copies is fixed while they may differ: the flag
+    /// of a member does not change then ([`FlagError::NotInSync`](crate::FlagError)).
+    #[inline]
+    pub fn last_copies(&self) -> SlotSet {
+        self.slots.write_mostly()
+    }
+
+    /// The canonical copy, as a choice of what to read. It is the first that [`View::in_order`] gives and that is usable.
+    #[inline]
+    pub(crate) fn canonical(&self) -> CopyChoice {
+        let last = self.last_copies();
+        if last.is_empty() { CopyChoice::First } else { CopyChoice::FirstBut(last) }
+    }
+
+    /// All copies of a sector in the order in which they count: as the layout gives them, but those on write-mostly
+    /// members last. A crash may leave these older than what was answered.
+    pub(crate) fn in_order(&self, mut copies: uraid_layout::Copies) -> uraid_layout::Copies {
+        let last = self.last_copies();
+        if !last.is_empty() {
+            copies.sort_by_key(|(slot, _)| last.contains(*slot));
+        }
+        copies
+    }
+
     /// Whether all that members lack may be written again from the others: these are known to be right.
     pub(crate) fn takes_corrections(&self) -> bool {
         self.gate == Gate::Open && self.copies == Copies::Any
@@ -273,6 +298,8 @@ pub(crate) fn frozen_error(kind: ErrorKind) -> IoError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uraid_block::{ArrayRange, ArraySector};
+    use uraid_layout::{Layout, Level, Spec};
 
     fn slots(access: &[Access]) -> SlotMap {
         let member = |(index, access): (usize, &Access)| SlotMember { index, data_offset: Sector(8), access: *access };
@@ -290,22 +317,61 @@ mod tests {
         assert_eq!(map.writable, SlotSet::first(2));
     }
 
+    fn view(slots: SlotMap, gate: Gate) -> View {
+        View {
+            epoch: Epoch(1),
+            slots,
+            gate,
+            takes_writes: false,
+            copies: Copies::Any,
+            bits_round: BitsRound::default(),
+            bits: None,
+            bad_blocks: Vec::new(),
+            is_recorded: true,
+        }
+    }
+
+    #[test]
+    fn the_choice_of_a_read_is_the_first_usable_copy_in_order() {
+        let spec = Spec {
+            level: Level::Raid10,
+            layout: 0x102,
+            chunk: Sectors(2),
+            raid_disks: 5,
+            size: Sectors(8),
+            member_sizes: Vec::new(),
+        };
+        for level in [Level::Raid1, Level::Raid10] {
+            let layout =
+                Layout::new(&Spec { level, layout: spec.layout * u32::from(level == Level::Raid10), ..spec.clone() });
+            let layout = layout.expect("five members");
+            let sets = || (0..32u16).map(|bits| (0..5).map(Slot).filter(|slot| bits >> slot.0 & 1 == 1).collect());
+            for (write_mostly, usable) in sets().flat_map(|last: SlotSet| sets().map(move |usable| (last, usable))) {
+                let flagged = Flagged { write_mostly, ..Flagged::default() };
+                let view = View {
+                    slots: SlotMap { flagged, ..slots(&[Access::ReadWrite; 5]) },
+                    ..view(slots(&[]), Gate::Open)
+                };
+                for at in (0..layout.array_size().0).map(ArraySector) {
+                    let of_sector = ArrayRange::new(at, Sectors(1));
+                    let chosen = layout.place_to_read(of_sector, &usable, view.canonical());
+                    let mut in_order = view.in_order(layout.copies(at)).into_iter();
+                    assert_eq!(
+                        chosen,
+                        in_order.find(|(slot, _)| usable.contains(*slot)),
+                        "{at:?} {write_mostly:?} {usable:?}"
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_gate_answers_every_wish() {
         let frozen = Gate::Frozen(ErrorKind::Media);
         let gates = [Gate::Closed, Gate::Open, Gate::ReadOnly, frozen, Gate::Stopped, Gate::NoNewWrites];
         let answers = gates.map(|gate| {
-            let view = View {
-                epoch: Epoch(1),
-                slots: slots(&[Access::ReadWrite; 2]),
-                gate,
-                takes_writes: false,
-                copies: Copies::Any,
-                bits_round: BitsRound::default(),
-                bits: None,
-                bad_blocks: Vec::new(),
-                is_recorded: true,
-            };
+            let view = view(slots(&[Access::ReadWrite; 2]), gate);
             (view.admit(Wish::Read), view.admit(Wish::Write))
         });
         let refused = |kind: ErrorKind| Admission::Refused(kind.into());

@@ -14,6 +14,8 @@ pub type Copies = SmallVec<[(Slot, MemberSector); 4]>;
 pub enum CopyChoice {
     /// The canonical one: the first in copy order whose slot is usable (raid1: the lowest usable slot).
     First,
+    /// As `First`, but copies on these slots come after all others: one of them is read only where no other is usable.
+    FirstBut(SlotSet),
     /// Copy `n` modulo the number of copies if its slot is usable, else the following ones, wrapping.
     Nth(u16),
 }
@@ -132,22 +134,26 @@ impl Plan {
     }
 }
 
-/// The copy to read: `first_choice`, or the next one whose slot is usable.
+/// The copy to read.
 #[inline]
-fn readable(map: &impl Places, first: Place, first_choice: u16, usable: &SlotSet) -> Option<Place> {
+fn readable(map: &impl Places, first: Place, choice: CopyChoice, usable: &SlotSet) -> Option<Place> {
+    match choice {
+        CopyChoice::First => readable_from(map, first, 0, usable),
+        CopyChoice::FirstBut(last) => {
+            readable_from(map, first, 0, &usable.minus(last)).or_else(|| readable_from(map, first, 0, usable))
+        }
+        CopyChoice::Nth(n) if n < map.copies_count() => readable_from(map, first, n, usable),
+        CopyChoice::Nth(n) => readable_from(map, first, n % map.copies_count(), usable),
+    }
+}
+
+/// Copy `first_choice`, or the next one whose slot is usable.
+#[inline]
+fn readable_from(map: &impl Places, first: Place, first_choice: u16, usable: &SlotSet) -> Option<Place> {
     let count = map.copies_count();
     (0..count)
         .map(|n| map.copy(first, if n < count - first_choice { first_choice + n } else { first_choice + n - count }))
         .find(|place| usable.contains(Slot(place.slot)))
-}
-
-#[inline]
-fn first_choice(map: &impl Places, choice: CopyChoice) -> u16 {
-    match choice {
-        CopyChoice::First => 0,
-        CopyChoice::Nth(n) if n < map.copies_count() => n,
-        CopyChoice::Nth(n) => n % map.copies_count(),
-    }
 }
 
 /// The one place to read `from..to` from: the fast path of small requests.
@@ -163,7 +169,7 @@ pub(crate) fn place_to_read(
     if stretch.length < to - from {
         return None;
     }
-    readable(map, stretch.first, first_choice(map, choice), usable)
+    readable(map, stretch.first, choice, usable)
 }
 
 /// The plan of reading `from..to`.
@@ -173,18 +179,18 @@ pub(crate) fn read(map: &impl Places, from: u64, to: u64, usable: &SlotSet, choi
     }
     match place_to_read(map, from, to, usable, choice) {
         Some(place) => Plan::one(place, to - from),
-        None => read_pieces(map, from, to, usable, first_choice(map, choice)),
+        None => read_pieces(map, from, to, usable, choice),
     }
 }
 
-fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, first_choice: u16) -> Plan {
+fn read_pieces(map: &impl Places, from: u64, to: u64, usable: &SlotSet, choice: CopyChoice) -> Plan {
     let mut pieces = Pieces::default();
     let mut at = from;
     while at < to {
         let stretch = map.stretch(at);
         let length = stretch.length.min(to - at);
         assert!(length > 0, "the map ends inside the request");
-        match readable(map, stretch.first, first_choice, usable) {
+        match readable(map, stretch.first, choice, usable) {
             Some(place) => pieces.push(place, at - from, length),
             None => pieces.push_lost(at - from, length),
         }

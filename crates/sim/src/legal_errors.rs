@@ -206,8 +206,12 @@ impl LegalErrors {
     fn are_copies_lost(&self, x: u64, is_bad: &dyn Fn(Place) -> bool, request: &Request, now: &View) -> bool {
         let places = &self.judge.model.copies[x as usize];
         let is_canonical_lost = |view: &View| {
-            let canonical = places.iter().find(|place| view.readable().contains(Slot(place.slot)));
-            view.copies == Copies::Canonical && canonical.is_none_or(|place| is_bad(*place))
+            // Copies on write-mostly members come last.
+            let mut readable: Vec<&Place> =
+                places.iter().filter(|place| view.readable().contains(Slot(place.slot))).collect();
+            readable.sort_by_key(|place| view.last_copies().contains(Slot(place.slot)));
+            let canonical = readable.first();
+            view.copies == Copies::Canonical && canonical.is_none_or(|place| is_bad(**place))
         };
         places.iter().all(|place| is_bad(*place)) || is_canonical_lost(&request.view) || is_canonical_lost(now)
     }

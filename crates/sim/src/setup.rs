@@ -13,8 +13,8 @@ use crate::ppl::{self, PPL_AT};
 use crate::rng::Rng;
 use crate::watch::SUPER_AT;
 use std::rc::Rc;
-use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot};
-use uraid_format::{BadBlocks, Features, Role, SetName, Superblock};
+use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
+use uraid_format::{BadBlocks, Features, MemberFlag, Role, SetName, Superblock};
 
 /// Whether more members fail than the level survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +91,8 @@ pub struct Setup {
     pub has_logs: bool,
     /// Whether the members have partial parity logs.
     pub has_ppl: bool,
+    /// The members of a mirror that are write-mostly.
+    pub write_mostly: SlotSet,
 }
 
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
@@ -197,6 +199,7 @@ impl Setup {
             bits: None,
             has_logs: false,
             has_ppl: false,
+            write_mostly: SlotSet::EMPTY,
         };
         let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty) };
         // Derived from a drawn number, so that all else that existing seeds draw stays the same.
@@ -204,7 +207,13 @@ impl Setup {
         let setup = setup.with_bits(bits);
         let setup = if has_logs { setup.with_logs() } else { setup };
         let has_ppl = level == 5 && setup.bits.is_none() && !crate::rng::mix(setup.array ^ 0x991).is_multiple_of(3);
-        if has_ppl { setup.with_ppl() } else { setup }
+        let setup = if has_ppl { setup.with_ppl() } else { setup };
+        // Of a mirror: none in half of the seeds, in the others any member by a chance of one in two, or all.
+        let flags = crate::rng::mix(setup.array ^ 0x3057);
+        let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
+        let has_flags = matches!(level, 1 | 10) && flags & 1 == 1;
+        let write_mostly = (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect();
+        Setup { write_mostly, ..setup }
     }
 
     /// The same array with a write-intent bitmap, for which the data begins further behind.
@@ -287,6 +296,7 @@ impl Setup {
             bits: None,
             has_logs: false,
             has_ppl: false,
+            write_mostly: SlotSet::EMPTY,
         }
     }
 
@@ -364,7 +374,7 @@ impl Setup {
             dev_number: u32::from(slot),
             corrected_reads: 0,
             device_uuid,
-            devflags: 0,
+            devflags: MemberFlag::WriteMostly.put(0, self.write_mostly.contains(Slot(slot))),
             bad_blocks: match self.has_logs {
                 true => BadBlocks { shift: 0, size: LOG_SECTORS as u16, offset: (LOG_AT - SUPER_AT) as i32 },
                 false => BadBlocks::default(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::{ArrayRange, ArraySector, SECTOR_BYTES, Sectors, SlotSet};
 use uraid_engine::{Place, StartPlan};
-use uraid_format::Features;
+use uraid_format::{Features, MemberFlag};
 use uraid_layout::CopyChoice;
 
 /// What is read at each end of the array.
@@ -40,12 +40,16 @@ fn places(plan: &StartPlan) -> Option<Places> {
     }
     let mut usable = SlotSet::default();
     let mut by_slot = BTreeMap::new();
+    let mut last = SlotSet::default();
     for (index, member) in plan.members.iter().enumerate() {
         if member.superblock.features.contains(Features::BAD_BLOCKS) {
             return None;
         }
         if let Place::Slot(slot) = member.place {
             usable.insert(slot);
+            if member.superblock.flags().any(|flag| flag == MemberFlag::WriteMostly) {
+                last.insert(slot);
+            }
             by_slot.insert(slot, (index, member.superblock.data_offset));
         }
     }
@@ -53,7 +57,7 @@ fn places(plan: &StartPlan) -> Option<Places> {
     let size = layout.array_size();
     let end = size.min(END);
     for start in [Sectors::ZERO, size - end] {
-        let read = layout.plan_read(ArrayRange::new(ArraySector(start.0), end), &usable, CopyChoice::First);
+        let read = layout.plan_read(ArrayRange::new(ArraySector(start.0), end), &usable, CopyChoice::FirstBut(last));
         if !read.lost.is_empty() {
             return None;
         }

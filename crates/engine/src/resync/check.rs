@@ -46,7 +46,7 @@ impl<W: World> Resync<W> {
     pub(super) async fn check_copies(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
         let (Window { sector, length, .. }, kind) = (piece, order.kind);
         let usable = self.shared.with_view(|view| view.readable());
-        let copies = self.shared.layout.copies(sector);
+        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(sector)));
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window_but(order.unreadable, places, length).await?;
         if length.0 > 1 && is_to_repeat(order, &found) {

@@ -135,6 +135,9 @@ fn model_serves(model: &Model, usable: &SlotSet) -> bool {
 /// Every start and every length, including empty ranges.
 fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort) -> Cases {
     let mut choices = vec![CopyChoice::First];
+    // The first members of an array, and every other one: sets that leave some sectors without another copy.
+    let every_other = (0..layout.slots()).step_by(2).map(Slot).collect();
+    choices.extend([SlotSet::first(layout.slots() / 2), every_other].map(CopyChoice::FirstBut));
     let nth_max = if effort == Effort::Healthy { model.copies.min(2) } else { model.copies + 1 };
     choices.extend((1..nth_max).map(|n| CopyChoice::Nth(n as u16)));
     let wanted: Vec<Vec<Option<(u64, u64)>>> =
@@ -199,12 +202,17 @@ fn check_places_to_write(
 /// The copy that a read must take.
 fn chosen(model: &Model, x: u64, usable: &SlotSet, choice: CopyChoice) -> Option<(u64, u64)> {
     let copies = model.copies_of(x);
+    let is_usable = |place: &&(u64, u64)| usable.contains(Slot(place.0 as u16));
     let first = match choice {
         CopyChoice::First => 0,
+        CopyChoice::FirstBut(last) => {
+            let is_wanted = |place: &&(u64, u64)| is_usable(place) && !last.contains(Slot(place.0 as u16));
+            return copies.iter().find(is_wanted).or_else(|| copies.iter().find(is_usable)).copied();
+        }
         CopyChoice::Nth(n) => usize::from(n) % copies.len(),
     };
     let mut order = copies[first..].iter().chain(&copies[..first]);
-    order.find(|place| usable.contains(Slot(place.0 as u16))).copied()
+    order.find(is_usable).copied()
 }
 
 /// `Err`: the condition that does not hold.

@@ -16,6 +16,7 @@ mod read_only;
 mod several;
 mod spares;
 mod unsynced;
+mod write_mostly;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -208,9 +208,11 @@ impl Overseer {
         let outcome = self.array.set_flag(&indexes, flag, is_set).await;
         outcome.map_err(|error| match error {
             FlagError::NoMember { member } => refused(self.member_name(member), error),
-            FlagError::NoCopies { .. } | FlagError::ReadOnly | FlagError::NotOpen | FlagError::Frozen(_) => {
-                refused(self.name(), with_causes(&error))
-            }
+            FlagError::NoCopies { .. }
+            | FlagError::ReadOnly
+            | FlagError::NotOpen
+            | FlagError::NotInSync
+            | FlagError::Frozen(_) => refused(self.name(), with_causes(&error)),
         })?;
         Ok(self.answer(members))
     }
