@@ -79,6 +79,11 @@ impl<W: World> Lifecycle<W> {
         // `go_clean` flushes nothing if the array must stay dirty.
         let _recorded = self.flusher.flush_round().await.map_err(AccessError::Frozen)?;
         if !steward.shared.is_redundant() {
+            // The flush of a client may have failed since.
+            let frozen = steward.master().frozen_error();
+            if let Some(error) = frozen {
+                return Err(AccessError::Frozen(error));
+            }
             steward.publish(Change::ReadOnly(ReadOnly::Begin)).await;
             return Ok(());
         }

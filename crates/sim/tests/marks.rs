@@ -9,14 +9,16 @@ const SEEDS: u64 = 3_000;
 /// Marks that this number of seeds may miss. A round cut short such that two tables with the same events disagree: long
 /// seeds reach it, and so do the tests of the engine's assembly. Read errors whose data no other member could supply,
 /// or of a member that the array needs: directed tests in `read_errors.rs`. Short seeds seldom have a recovery or a resync
-/// that something else meets: the long seeds of the proof do, and `directed::bits::unsynced`, `directed::bad_blocks`,
-/// `directed::re_adding`.
-const SELDOM: [&str; 6] = [
+/// that something else meets, or a failure that a read-only array does not record: the long seeds of the proof do, and
+/// `directed::bits::unsynced`, `directed::bad_blocks`, `directed::re_adding`, `directed::read_only`.
+const SELDOM: [&str; 8] = [
     "HistorySuperseded",
     "NeededDespiteReadErrors",
     "ReadErrorsOfAll",
     "RecoveryAnew",
     "UnsyncedRefused",
+    "UnsyncedPassed",
+    "RecordPutOff",
     "BadBlockLacking",
 ];
 /// The swarm's members keep their slots: `directed::joining::replacing` and `directed::joining_seeds` take these.
