@@ -95,6 +95,14 @@ pub struct Setup {
     pub write_mostly: SlotSet,
 }
 
+/// The write-mostly members of a mirror: none in half of the seeds, in the others any member by a chance of one in two.
+fn write_mostly_of(level: i32, slots: u16, array: u64) -> SlotSet {
+    let flags = crate::rng::mix(array ^ 0x3057);
+    let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
+    let has_flags = matches!(level, 1 | 10) && flags & 1 == 1;
+    (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect()
+}
+
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
     let near = |n: u32| 0x100 + n;
     let far = |n: u32| 1 + (n << 8);
@@ -208,12 +216,7 @@ impl Setup {
         let setup = if has_logs { setup.with_logs() } else { setup };
         let has_ppl = level == 5 && setup.bits.is_none() && !crate::rng::mix(setup.array ^ 0x991).is_multiple_of(3);
         let setup = if has_ppl { setup.with_ppl() } else { setup };
-        // Of a mirror: none in half of the seeds, in the others any member by a chance of one in two, or all.
-        let flags = crate::rng::mix(setup.array ^ 0x3057);
-        let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
-        let has_flags = matches!(level, 1 | 10) && flags & 1 == 1;
-        let write_mostly = (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect();
-        Setup { write_mostly, ..setup }
+        Setup { write_mostly: write_mostly_of(level, slots, setup.array), ..setup }
     }
 
     /// The same array with a write-intent bitmap, for which the data begins further behind.
