@@ -58,6 +58,10 @@ impl<W: World> Shared<W> {
             return Ok(Allocation { length: piece, is_zero });
         };
         assert!(view.readable().contains(run.slot), "only a member that holds everything is asked");
+        let _turn = match view.read_waits(run.slot) {
+            true => Some(self.lock_to_read(ArrayRange::new(range.start, piece)).await?),
+            false => None,
+        };
         let on_member = Range::new(self.on_device(run.slot, run.at), run.length);
         Ok(self.ask_member(run.slot, on_member).await)
     }

@@ -358,11 +358,16 @@ impl<W: World> Array<W> {
                 self.pass.steer(steering);
                 Ok(Answer::Done)
             }
+            Call::BehindLost(range) => {
+                self.shared.behind.lose(range);
+                Ok(Answer::Done)
+            }
             Call::MadeGood => {
                 self.shared.in_sync_below.set(progress::total(&self.shared.layout));
                 Ok(Answer::Done)
             }
             Call::Drain(_)
+            | Call::BehindOver
             | Call::Pass(_)
             | Call::CountWrites
             | Call::Torn
@@ -389,10 +394,15 @@ impl<W: World> Array<W> {
             | Call::TakeFindings
             | Call::CutOff(_)
             | Call::Steer(_)
+            | Call::BehindLost(_)
             | Call::MadeGood => unreachable!("these are answered at once"),
             Call::LogParity(_) => unreachable!("the writer of the log answers"),
             Call::Drain(epoch) => {
                 self.shared.epochs.drain(epoch).await;
+                Answer::Done
+            }
+            Call::BehindOver => {
+                self.shared.behind.over().await;
                 Answer::Done
             }
             Call::SetTorn { row, start, state } => {
@@ -467,10 +477,14 @@ impl<W: World> Device for Array<W> {
         if range.length.is_zero() {
             return Ok(());
         }
-        let _permit = self.shared.admit_write(range).await?;
+        let permit = self.shared.admit_write(range).await?;
         let fua = sabotage::fua(fua);
         let outcome = match &self.writer {
-            Writer::Copies(mirror) => mirror.write(range, from, fua).await,
+            Writer::Copies(mirror) => match self.shared.place_behind(range, fua) {
+                None => mirror.write(range, from, fua).await,
+                // Boxed to keep the future of every other write small.
+                Some(place) => Box::pin(mirror.write_behind(range, from, permit, place)).await,
+            },
             Writer::Parity(rows) => rows.write(range, from, fua).await,
         };
         self.shared.count(|counters| counters.writes += 1);

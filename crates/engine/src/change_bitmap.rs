@@ -209,6 +209,11 @@ impl<W: World> BitmapChanger<W> {
         match outcome {
             Ok(()) => {
                 mark::hit(Mark::BitmapAdded);
+                // The view of each shard may let writes be behind now.
+                let _one = steward.transition.acquire(1).await;
+                if steward.master().has_write_behind() && steward.check_open().is_ok() {
+                    steward.publish(Change::Nothing).await;
+                }
                 steward.shared.world.spawn(bitmap.clear_now_and_then());
             }
             // The array froze while the superblocks were written. Some may list the bitmap, so it is kept up to date.

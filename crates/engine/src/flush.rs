@@ -65,7 +65,11 @@ impl<W: World> Flusher<W> {
     }
 
     async fn flush_once(&self) -> Result<Recorded, IoError> {
+        self.steward.shared.behind_over().await;
         let view = self.steward.shared.view();
+        if self.steward.shared.behind.has_lost() {
+            return Err(ErrorKind::Frozen.into());
+        }
         if self.steward.master().has_lost_flush() {
             mark::hit(Mark::FlushRefused);
             // The flush that froze the array may have lost writes: a later flush must not succeed.

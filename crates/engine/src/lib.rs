@@ -8,6 +8,7 @@ pub mod assemble;
 mod bad_block_log;
 mod bad_blocks;
 mod balance;
+mod behind;
 mod bitmap;
 mod blame;
 mod buffers;

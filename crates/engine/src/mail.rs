@@ -15,7 +15,7 @@ use crate::view::{Epoch, View};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use uraid_block::{Fua, IoError, ReadPieces, Sectors, ShardIndex, Slot, SlotSet, WritePieces};
+use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, Sectors, ShardIndex, Slot, SlotSet, WritePieces};
 use uraid_format::bitmap::BitmapImage;
 use uraid_layout::Row;
 
@@ -63,6 +63,10 @@ pub(crate) enum Call {
     Switch(Box<View>),
     /// Steward to shard: answer when no request of an older epoch is in flight.
     Drain(Epoch),
+    /// Steward to shard: answer when every write that is behind now has ended.
+    BehindOver,
+    /// Shard to all shards: no member has this answered write any more.
+    BehindLost(ArrayRange),
     /// Steward to shard: how many writes have you admitted so far?
     CountWrites,
     /// Steward to shard: which writes has the freeze left half done?

@@ -251,6 +251,18 @@ marks! {
     WritableAgain,
     /// A failure is not recorded while the array is read-only by command.
     RecordPutOff,
+    /// A write was answered before its write-mostly members had it.
+    Behind,
+    /// A write waited for its write-mostly members, because enough others were behind.
+    BehindFull,
+    /// A write that could have been behind waited, because a member failed it.
+    BehindNeeded,
+    /// A write failed on a write-mostly member after it was answered.
+    BehindFailed,
+    /// After that, no member of the array has it.
+    BehindLost,
+    /// A read of a write-mostly member waited its turn behind writes.
+    BehindRead,
 }
 
 #[cfg(feature = "marks")]

@@ -4,6 +4,7 @@
 //! Invariant: the state changes by [`Master::apply`] only, which checks it. The view of every shard is derived from it.
 
 mod bad_blocks;
+mod behind;
 mod bitmap;
 mod check;
 mod images;
@@ -102,6 +103,8 @@ pub(crate) enum Change<'a> {
     Replace(Replace),
     /// These members have a flag, or no longer.
     SetFlag(&'a [usize], MemberFlag, bool),
+    /// No write is behind from now on, or some may be again.
+    HoldBehind(bool),
     /// No shard may rely on a bit of the bitmap that it knows: it may be cleared.
     ForgetBits,
     /// The array gets a bitmap, or loses it.
@@ -186,6 +189,10 @@ pub(crate) struct Master {
     /// The bitmap, if the array has one that is kept up to date.
     bitmap: Option<ArrayBitmap>,
     bits_round: BitsRound,
+    /// Writes may not be behind now.
+    holds_behind: bool,
+    /// Some could be, since the start.
+    has_behind: bool,
     /// Counts changes that superblocks must show, and which of them they show.
     version: u64,
     recorded: u64,
@@ -268,6 +275,8 @@ impl Master {
             lagging: plan.lagging().collect(),
             bitmap: bitmap::bitmap_of(plan),
             bits_round: BitsRound::default(),
+            holds_behind: false,
+            has_behind: false,
             version: 0,
             recorded: 0,
             is_recorded: true,
@@ -285,9 +294,12 @@ impl Master {
 
     /// The view of every shard. Nothing else derives one.
     pub(crate) fn view(&self) -> View {
+        let slots = self.slot_map();
         View {
             epoch: self.epoch,
-            slots: self.slot_map(),
+            behind: self.behind(&slots),
+            has_behind: self.has_behind,
+            slots,
             gate: self.gate,
             takes_writes: self.takes_writes,
             copies: self.copies(),
@@ -374,11 +386,7 @@ impl Master {
                 self.resync_from = None;
                 self.version += 1;
             }
-            Change::MarkSuspect => {
-                self.is_suspect = true;
-                self.is_dirty = true;
-                self.version += 1;
-            }
+            Change::MarkSuspect => self.mark_suspect(),
             Change::TakeSpare { member, slot } => self.take_slot(member, slot, false),
             Change::CheckpointRecovery(slots, below) => self.note_recovered(slots, below),
             Change::ShowRecovered(slots) => {
@@ -388,6 +396,7 @@ impl Master {
             Change::EndRecovery(slots) => self.end_recovery(slots),
             Change::Replace(change) => self.change_replace(change),
             Change::SetFlag(members, flag, is_set) => self.set_flag(members, flag, is_set),
+            Change::HoldBehind(holds) => self.holds_behind = holds,
             Change::ForgetBits => self.bits_round.0 += 1,
             Change::Bitmap(change) => self.change_bitmap(change),
             Change::BadBlocks(change) => self.change_bad_blocks(change),
@@ -411,7 +420,9 @@ impl Master {
     pub(crate) fn apply_and_view(&mut self, change: Change<'_>) -> View {
         self.apply(change);
         self.epoch.0 += 1;
-        self.view()
+        let view = self.view();
+        self.has_behind |= view.behind.is_some();
+        View { has_behind: self.has_behind, ..view }
     }
 
     fn open(&mut self) {
@@ -576,13 +587,5 @@ impl Master {
     /// Whether the superblocks may say clean once all is flushed.
     pub(crate) fn can_go_clean(&self) -> bool {
         self.takes_writes && !self.is_suspect && self.frozen.is_none()
-    }
-
-    /// Whether a slot has no member and the superblocks do not say so yet.
-    pub(crate) fn leaves_a_slot_out(&self) -> bool {
-        let present = self.writable().count();
-        assert!(present <= usize::from(self.slots));
-        let named = self.template.roles.iter().filter(|role| role.slot().is_some()).count();
-        usize::from(self.slots) > present && named != present
     }
 }

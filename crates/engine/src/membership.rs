@@ -321,15 +321,34 @@ impl<W: World> Membership<W> {
     pub(crate) async fn set_flag(&self, members: &[usize], flag: MemberFlag, is_set: bool) -> Result<(), FlagError> {
         let steward = &self.steward;
         self.check_flag(flag)?;
+        let _turn = self.turn.acquire(1).await;
+        let holds = orders_copies(flag) && steward.master().has_write_behind();
+        if holds {
+            // A crash while a write is behind must find the flag: the copy of this member is then the last that counts.
+            let epoch = {
+                let _one = steward.transition.acquire(1).await;
+                steward.check_open()?;
+                steward.publish(Change::HoldBehind(true)).await
+            };
+            steward.drain(epoch).await;
+        }
+        let outcome = self.record_flag(members, flag, is_set).await;
+        if holds {
+            let _one = steward.transition.acquire(1).await;
+            if steward.master().gate() != Gate::Stopped {
+                steward.publish(Change::HoldBehind(false)).await;
+            }
+        }
+        outcome
+    }
+
+    async fn record_flag(&self, members: &[usize], flag: MemberFlag, is_set: bool) -> Result<(), FlagError> {
+        let steward = &self.steward;
         {
             let _one = steward.transition.acquire(1).await;
             steward.check_open()?;
-            let orders_copies = match flag {
-                MemberFlag::WriteMostly => true,
-                MemberFlag::FailFast => false,
-            };
             // Two reads of one sector agree, also across a crash: until copies agree, the one that counts stays.
-            if orders_copies && steward.master().resync_from().is_some() {
+            if orders_copies(flag) && steward.master().resync_from().is_some() {
                 return Err(FlagError::NotInSync);
             }
             let is_gone = |member: &&usize| !steward.master().members()[**member].is_trusted();
@@ -383,5 +402,12 @@ impl<W: World> Membership<W> {
             return Err(RemoveError::NotOpen);
         }
         master.frozen_error().map_or(Ok(()), |error| Err(RemoveError::Frozen(error)))
+    }
+}
+/// Whether a flag says which copies count before others.
+fn orders_copies(flag: MemberFlag) -> bool {
+    match flag {
+        MemberFlag::WriteMostly => true,
+        MemberFlag::FailFast => false,
     }
 }

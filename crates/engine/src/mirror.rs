@@ -3,17 +3,22 @@
 //! Invariant: a write that a member missed is answered only after the superblocks of the others say so.
 
 use crate::World;
+use crate::behind::BehindPlace;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
-use crate::recorded::{NotRecorded, Recorded};
-use crate::sabotage;
+use crate::permit::WritePermit;
+use crate::recorded::Recorded;
+use crate::sabotage::{self, Sabotage};
 use crate::shared::Shared;
 use crate::verdict::Operation;
 use crate::view::View;
 use smallvec::SmallVec;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
+use uraid_block::buffer::Arena;
 use uraid_block::local::{join_each, join_pair};
 use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, WritePieces};
 use uraid_layout::{CopyLayout, Plan, Run};
@@ -130,6 +135,77 @@ impl<W: World> Mirror<W> {
         self.settle_runs(&view, range, outcomes.await).await
     }
 
+    /// Writes every copy, and answers when all members have it but those that may be behind. `place` and `permit` are
+    /// given back when these have it, too, or their failure is recorded. If another member fails the write, or is gone by
+    /// then, there may be no other copy: then the write waits for all members, as usual.
+    pub(crate) async fn write_behind(
+        &self,
+        range: ArrayRange,
+        from: WritePieces,
+        permit: WritePermit<'_, W>,
+        place: BehindPlace<W>,
+    ) -> Result<Recorded, IoError> {
+        let shared = &self.shared;
+        let (mut in_time, mut behind) = (Places::new(), Places::new());
+        let recorded = shared.with_view(|view| {
+            let may_wait = view.behind.expect("the place was taken by this view").slots;
+            let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
+                let runs = if may_wait.contains(slot) { &mut behind } else { &mut in_time };
+                runs.extend(view.writers(slot).map(|member| MemberRun::of(slot, &member, at, range.length)));
+            });
+            assert!(is_one_piece && !in_time.is_empty() && !behind.is_empty(), "a mirror has all of it on each member");
+            Recorded::by(view)
+        });
+        // The request's memory is given back with the answer, so that a slow member does not take it from other requests.
+        let mut late = Box::pin(write_late(shared.clone(), behind, copy_of(&from)));
+        let mut late_failures = None;
+        let outcomes: Vec<Result<(), Failure>> = {
+            let mut writes = pin!(join_each(in_time.iter().map(|run| shared.write_run(run, from.clone(), Fua::No))));
+            poll_fn(|context| {
+                if late_failures.is_none()
+                    && let Poll::Ready(failures) = late.as_mut().poll(context)
+                {
+                    late_failures = Some(failures);
+                }
+                writes.as_mut().poll(context)
+            })
+            .await
+            .collect()
+        };
+        let failures: Vec<Failure> = outcomes.into_iter().filter_map(Result::err).collect();
+        let has_copy = failures.is_empty() && self.is_readable(&in_time);
+        match (late_failures, recorded) {
+            (None, Some(recorded)) if has_copy => {
+                mark::hit(Mark::Behind);
+                let held = if sabotage::is(Sabotage::BehindUnheld) { None } else { Some(permit.into_owned(shared)) };
+                let task = shared.clone();
+                shared.world.spawn(async move {
+                    task.end_behind(range, &late.await).await;
+                    drop((held, place));
+                });
+                Ok(recorded)
+            }
+            (late_failures, recorded) => {
+                if late_failures.is_none() {
+                    mark::hit(Mark::BehindNeeded);
+                }
+                let late_failures = match late_failures {
+                    Some(failures) => failures,
+                    None => late.await,
+                };
+                let all: Vec<Failure> = failures.into_iter().chain(late_failures).collect();
+                self.settle_failures(recorded, range, &all).await
+            }
+        }
+    }
+
+    /// Whether one of these members still has its slot and is read.
+    fn is_readable(&self, runs: &[MemberRun]) -> bool {
+        self.shared.with_view(|view| {
+            runs.iter().any(|run| view.readable().contains(run.slot) && view.member(run.slot).index == run.index)
+        })
+    }
+
     /// Makes the range read as zeroes on every copy, each member by its cheapest operation.
     pub(crate) async fn write_zeroes(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.shared.view();
@@ -180,12 +256,21 @@ impl<W: World> Mirror<W> {
         range: ArrayRange,
         failures: &[Failure],
     ) -> Result<Recorded, IoError> {
-        let outcome = self.shared.settle_planned(recorded, failures).await;
-        if matches!(outcome, Err(NotRecorded::Frozen(_))) && self.shared.is_redundant() {
-            self.shared.torn.mark_copies(range);
-        }
-        Ok(outcome?)
+        self.shared.settle_copies(recorded, range, failures).await
     }
+}
+
+/// Writes these runs. Returns those that failed.
+async fn write_late<W: World>(shared: Rc<Shared<W>>, runs: Places, from: WritePieces) -> Vec<Failure> {
+    let outcomes = join_each(runs.iter().map(|run| shared.write_run(run, from.clone(), Fua::No))).await;
+    outcomes.filter_map(Result::err).collect()
+}
+
+/// The bytes in memory of their own.
+fn copy_of(from: &WritePieces) -> WritePieces {
+    let mut copy = Arena::for_one(from.bytes()).take(from.bytes()).expect("it was made for this");
+    copy.copy_from_pieces(from);
+    copy.freeze()
 }
 
 /// The runs of a plan, each with the members that it goes to.

@@ -15,12 +15,14 @@
 //! ```
 
 use crate::mail::{Call, Mail, Message, STEWARD};
+use crate::mark::{self, Mark};
 use crate::range_lock::LockId;
 use crate::sabotage;
 use crate::shared::Shared;
 use crate::view::{Admission, Epoch, Gate, Wish};
 use crate::world::World;
-use uraid_block::{ArrayRange, IoError, ShardIndex};
+use std::rc::Rc;
+use uraid_block::{ArrayRange, ErrorKind, IoError, ShardIndex};
 use uraid_layout::Level;
 
 /// Sectors of the array that one shard locks: 64 MiB.
@@ -38,8 +40,8 @@ impl<W: World> Drop for Entered<'_, W> {
     }
 }
 
-/// The locks of one write. Dropping them unlocks.
-struct Locks<'a, W: World> {
+/// The locks of one write, or of a read that waits its turn. Dropping them unlocks.
+pub(crate) struct Locks<'a, W: World> {
     shared: &'a Shared<W>,
     held: Held,
 }
@@ -73,11 +75,7 @@ impl Held {
 impl<W: World> Drop for Locks<'_, W> {
     #[inline]
     fn drop(&mut self) {
-        match &self.held {
-            Held::Nothing => {}
-            Held::One(shard, id) => self.shared.unlock_at(*shard, *id),
-            Held::Several(all) => all.iter().for_each(|(shard, id)| self.shared.unlock_at(*shard, *id)),
-        }
+        self.shared.unlock(&self.held);
     }
 }
 
@@ -92,7 +90,53 @@ pub(crate) struct WritePermit<'a, W: World> {
     _entered: Entered<'a, W>,
 }
 
+/// A [`WritePermit`] that a task keeps after the answer.
+pub(crate) struct OwnedPermit<W: World> {
+    shared: Rc<Shared<W>>,
+    held: Held,
+    epoch: Epoch,
+}
+
+impl<W: World> Drop for OwnedPermit<W> {
+    fn drop(&mut self) {
+        // In the order of a `WritePermit`.
+        self.shared.unlock(&self.held);
+        self.shared.epochs.leave(self.epoch);
+    }
+}
+
+impl<W: World> WritePermit<'_, W> {
+    /// The same permit, for a task. `shared` is that of this permit.
+    pub(crate) fn into_owned(self, shared: &Rc<Shared<W>>) -> OwnedPermit<W> {
+        assert!(std::ptr::eq(self._entered.shared, &raw const **shared), "a permit stays on its shard");
+        let WritePermit { _locks: mut locks, _entered: entered } = self;
+        let held = std::mem::replace(&mut locks.held, Held::Nothing);
+        let epoch = entered.epoch;
+        std::mem::forget(entered);
+        OwnedPermit { shared: shared.clone(), held, epoch }
+    }
+}
+
 impl<W: World> Shared<W> {
+    #[inline]
+    fn unlock(&self, held: &Held) {
+        match held {
+            Held::Nothing => {}
+            Held::One(shard, id) => self.unlock_at(*shard, *id),
+            Held::Several(all) => all.iter().for_each(|(shard, id)| self.unlock_at(*shard, *id)),
+        }
+    }
+
+    /// Waits until every earlier write of this range is on all of its members. Later ones wait until the locks are dropped.
+    /// An error: an answered write of it was lost.
+    pub(crate) async fn lock_to_read(&self, range: ArrayRange) -> Result<Locks<'_, W>, IoError> {
+        assert!(self.locks_copies() || !sabotage::takes_turns(), "only copies can be behind");
+        mark::hit(Mark::BehindRead);
+        let mut locks = Locks { shared: self, held: Held::Nothing };
+        self.lock_copies(&mut locks, range).await;
+        if self.behind.has_lost_in(range) { Err(ErrorKind::Media.into()) } else { Ok(locks) }
+    }
+
     /// Waits until the view lets a read, or a flush, in.
     #[inline]
     pub(crate) async fn admit_read(&self) -> Result<Entered<'_, W>, IoError> {

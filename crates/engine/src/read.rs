@@ -79,6 +79,8 @@ pub(crate) struct OnePlace {
     pub(crate) slot: Slot,
     pub(crate) at: MemberSector,
     pub(crate) member: SlotMember,
+    /// The member may not have all writes yet.
+    waits: bool,
 }
 
 /// A part of the request with its bytes.
@@ -114,7 +116,7 @@ impl<W: World> Reader<W> {
         // The usual case is one piece on a healthy member: it is submitted at once. All other cases are boxed to keep
         // the future of every read small.
         let outcome = match self.one_place(range) {
-            Ok(OnePlace { slot, at, member: place }) if !self.shared.balance.is_slow(slot) => {
+            Ok(OnePlace { slot, at, member: place, waits: false }) if !self.shared.balance.is_slow(slot) => {
                 let _in_flight = self.shared.balance.begin(slot);
                 let of_member = place.range(at, range.length);
                 let member = self.shared.members.get(place.index);
@@ -148,7 +150,7 @@ impl<W: World> Reader<W> {
             let usable = sabotage::readable(view.readable(), self.shared.layout.slots(), |slot| view.has_member(slot));
             let choice = self.copy_choice(view, range, &usable);
             let (slot, at) = self.shared.layout.place_to_read(range, &usable, choice).ok_or(choice)?;
-            Ok(OnePlace { slot, at, member: view.member(slot) })
+            Ok(OnePlace { slot, at, member: view.member(slot), waits: view.read_waits(slot) })
         })
     }
 
@@ -268,6 +270,10 @@ impl<W: World> Reader<W> {
             Some(order) => (carve_in_order(&plan, order, part.into), Vec::new()),
             None => carve(&plan, part.into),
         };
+        let turn = match plan.runs.iter().any(|run| view.read_waits(run.slot)) {
+            true => Some(self.shared.lock_to_read(of_part).await?),
+            false => None,
+        };
         let from_members = join_each(plan.runs.iter().zip(runs).map(async |(run, pieces)| {
             let _in_flight = self.shared.balance.begin(run.slot);
             let of_member = MemberRun::by(&view, run.slot, run.at, run.length);
@@ -281,6 +287,7 @@ impl<W: World> Reader<W> {
             (run, outcome.map_err(|error| of_member.read_error(error)))
         }));
         let outcomes: SmallVec<[(&Run, Result<ReadPieces, ReadError>); 4]> = from_members.await.collect();
+        drop(turn);
         if let Some(order) = order
             && outcomes.iter().all(|(_, outcome)| outcome.is_ok())
         {

@@ -132,11 +132,17 @@ pub enum Sabotage {
     RepairByData,
     /// Lets writes into a window that a check compares.
     CheckUnlocked,
+    /// Reads a write-mostly member that may not have an answered write yet.
+    ReadNotBehind,
+    /// Answers a flush before the write-mostly members have what was answered.
+    FlushNotBehind,
+    /// Gives the lock and the epoch of a write back when it is answered, though a member does not have it yet.
+    BehindUnheld,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 58] = [
+    pub const ALL: [Sabotage; 61] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -195,6 +201,9 @@ impl Sabotage {
         Sabotage::ReadOnlyUndrained,
         Sabotage::RepairByData,
         Sabotage::CheckUnlocked,
+        Sabotage::ReadNotBehind,
+        Sabotage::FlushNotBehind,
+        Sabotage::BehindUnheld,
     ];
 }
 

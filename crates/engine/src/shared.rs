@@ -4,6 +4,7 @@
 //! Invariant: views take effect in the order of their epochs. A member is looked up in the view after every wait.
 
 use crate::balance::Balance;
+use crate::behind::Behind;
 use crate::calls::Calls;
 use crate::config::Config;
 use crate::epochs::Epochs;
@@ -25,7 +26,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::Notify;
-use uraid_block::{Device, ErrorKind, Geometry, IoError, MemberSector, Sector, Sectors, ShardIndex, Slot, SlotSet};
+use uraid_block::{
+    ArrayRange, Device, ErrorKind, Geometry, IoError, MemberSector, Sector, Sectors, ShardIndex, Slot, SlotSet,
+};
 use uraid_layout::{Layout, Row};
 
 /// What the request paths count, per shard.
@@ -70,6 +73,7 @@ pub(crate) struct Shared<W: World> {
     /// Ranges are in sectors of the array on levels with copies, and in rows on parity levels.
     pub(crate) locks: RangeLock,
     pub(crate) torn: Torn,
+    pub(crate) behind: Behind,
     pub(crate) intent: Intent,
     /// Below this, the copies or rows that this shard owns are consistent: sectors of the array for copies, of each
     /// member for rows. Raised by the resync (`pass`).
@@ -114,6 +118,7 @@ impl<W: World> Shared<W> {
             calls: Calls::new(world.clone()),
             writes_admitted: Cell::new(0),
             torn: Torn::default(),
+            behind: Behind::new(),
             in_sync_below: Cell::new(in_sync_below),
             unsynced,
             has_log,
@@ -225,6 +230,20 @@ impl<W: World> Shared<W> {
             Some(recorded) if failures.is_empty() => Ok(recorded),
             Some(_) | None => Box::pin(self.report(failures)).await.into_recorded(),
         }
+    }
+
+    /// [`Shared::settle_planned`] for a write of copies. What a freeze leaves half done is torn.
+    pub(crate) async fn settle_copies(
+        &self,
+        recorded: Option<Recorded>,
+        range: ArrayRange,
+        failures: &[Failure],
+    ) -> Result<Recorded, IoError> {
+        let outcome = self.settle_planned(recorded, failures).await;
+        if matches!(outcome, Err(NotRecorded::Frozen(_))) && self.is_redundant() {
+            self.torn.mark_copies(range);
+        }
+        Ok(outcome?)
     }
 
     /// Reports failed members to the steward and waits until the superblocks of the others record them. Failures that

@@ -6,7 +6,9 @@
 //! every write has gone to.
 
 use crate::bad_blocks::BadBlockList;
+use crate::behind::WriteBehind;
 use crate::intent::{BitsRound, BitsShape};
+use crate::sabotage::{self, Sabotage};
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 use uraid_format::{MemberFlag, Superblock};
 use uraid_layout::CopyChoice;
@@ -155,6 +157,11 @@ impl SlotMap {
         SlotMap { members, replacements, flagged, readable, writable }
     }
 
+    /// The slots whose member is being copied to another one.
+    pub(crate) fn replacements(&self) -> impl Iterator<Item = Slot> {
+        self.replacements.iter().map(|(slot, _)| *slot)
+    }
+
     /// The members of all slots that have one.
     pub(crate) fn members(&self) -> impl Iterator<Item = &SlotMember> {
         self.members.iter().flatten().chain(self.replacements.iter().map(|(_, member)| member))
@@ -178,6 +185,10 @@ pub struct View {
     pub bits_round: BitsRound,
     /// What the bits stand for, if the array has a bitmap.
     pub(crate) bits: Option<BitsShape>,
+    /// Which members may have a write after its answer.
+    pub(crate) behind: Option<WriteBehind>,
+    /// Whether some could have, by this view or an earlier one.
+    pub(crate) has_behind: bool,
     /// The sectors that members lack, by the index of the member; without those that lack none.
     pub(crate) bad_blocks: Vec<(usize, BadBlockList)>,
     /// Whether the superblocks already record the members that take no writes. Until then no write or flush that left
@@ -266,6 +277,13 @@ impl View {
         copies
     }
 
+    /// Whether a read of the member in this slot waits for writes that it may not have yet. Once an array had a write that
+    /// was behind, this stays so until its stop.
+    #[inline]
+    pub(crate) fn read_waits(&self, slot: Slot) -> bool {
+        self.has_behind && self.slots.write_mostly().contains(slot) && !sabotage::is(Sabotage::ReadNotBehind)
+    }
+
     /// Whether all that members lack may be written again from the others: these are known to be right.
     pub(crate) fn takes_corrections(&self) -> bool {
         self.gate == Gate::Open && self.copies == Copies::Any
@@ -326,6 +344,8 @@ mod tests {
             copies: Copies::Any,
             bits_round: BitsRound::default(),
             bits: None,
+            behind: None,
+            has_behind: false,
             bad_blocks: Vec::new(),
             is_recorded: true,
         }

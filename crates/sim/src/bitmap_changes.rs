@@ -27,7 +27,8 @@ impl Rig {
                     array.remove_bitmap().await
                 } else {
                     let chunk = 1 << rng.below(5);
-                    array.add_bitmap(bitmap_to_add(&setup.shape, setup.superblock(0).set_uuid, chunk)).await
+                    let behind = setup.bits.map_or(0, |bits| bits.write_behind);
+                    array.add_bitmap(bitmap_to_add(&setup.shape, setup.superblock(0).set_uuid, chunk, behind)).await
                 };
                 let what = if has_bitmap { "bitmap removed" } else { "bitmap added" };
                 executor.record(Event::Note { what, value: u64::from(outcome.is_ok()) });

@@ -29,29 +29,33 @@ pub struct Bits {
     pub clear_after: Duration,
     /// Whether all bits of a new array are set, as mdadm leaves them; if not, its copies or parity must agree already.
     pub are_set: bool,
+    /// How many writes of a raid1 may be behind on its write-mostly members.
+    pub write_behind: u32,
 }
 
 impl Bits {
     /// What the seed of this array draws, for a level with redundancy.
-    pub fn draw(array: u64, starts_dirty: bool) -> Option<Bits> {
+    /// `is_wanted`: it has one in any case.
+    pub fn draw(array: u64, starts_dirty: bool, is_wanted: bool) -> Option<Bits> {
         let draw = |number: u64, below: u64| mix(array ^ (0xb175 + number)) % below;
-        (draw(0, 5) < 2).then(|| Bits {
+        (draw(0, 5) < 2 || is_wanted).then(|| Bits {
             chunk: 1 << draw(1, 5),
             clear_after: Duration::from_micros([500, 1_000, 5_000, 50_000][draw(2, 4) as usize]),
             are_set: starts_dirty || draw(3, 2) == 0,
+            write_behind: [0, 1, 3, 256][draw(4, 4) as usize],
         })
     }
 
     /// The page as a new array has it.
     pub fn page(&self, setup: &Setup, set_uuid: [u8; 16]) -> Vec<u8> {
-        let header = header(&setup.shape, set_uuid, self.chunk);
+        let header = header(&setup.shape, set_uuid, self.chunk, self.write_behind);
         let mut page = vec![if self.are_set { 0xff } else { 0 }; BITMAP_SECTORS as usize * SECTOR_BYTES];
         page[..BITMAP_HEADER_BYTES].copy_from_slice(&header.encode());
         page
     }
 }
 
-fn header(shape: &Shape, set_uuid: [u8; 16], chunk: u64) -> BitmapHeader {
+fn header(shape: &Shape, set_uuid: [u8; 16], chunk: u64, write_behind: u32) -> BitmapHeader {
     let model = Model::new(shape.clone());
     let covered = if model.is_parity() { shape.size } else { model.array_size() };
     BitmapHeader {
@@ -63,16 +67,18 @@ fn header(shape: &Shape, set_uuid: [u8; 16], chunk: u64) -> BitmapHeader {
         state: 0,
         chunk_bytes: (chunk as usize * SECTOR_BYTES) as u32,
         daemon_sleep_seconds: 5,
-        write_behind: 0,
+        write_behind,
         sectors_reserved: Sectors::ZERO,
         nodes: 0,
         cluster_name: [0; 64],
     }
 }
 
-/// A bitmap for an array that serves: the array of this shape and id, with this many sectors a bit.
-pub fn bitmap_to_add(shape: &Shape, set_uuid: [u8; 16], chunk: u64) -> BitmapToAdd {
-    let image = BitmapImage::filled(header(shape, set_uuid, chunk), Sectors(BITMAP_SECTORS)).expect("one page is room");
+/// A bitmap for an array that serves: the array of this shape and id, with this many sectors a bit. `write_behind`: how
+/// many writes may be behind.
+pub fn bitmap_to_add(shape: &Shape, set_uuid: [u8; 16], chunk: u64, write_behind: u32) -> BitmapToAdd {
+    let image = BitmapImage::filled(header(shape, set_uuid, chunk, write_behind), Sectors(BITMAP_SECTORS))
+        .expect("one page is room");
     BitmapToAdd { offset: (BITMAP_AT - SUPER_AT) as i32, image: image.cleared() }
 }
 

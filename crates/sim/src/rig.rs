@@ -94,6 +94,9 @@ impl Rig {
         if setup.bits.is_some() {
             guard.check_bits(BitsCheck::new(model.clone(), &disks));
         }
+        if setup.has_write_behind() {
+            guard.allow_behind();
+        }
         if setup.has_logs {
             guard.allow_logs(&disks);
         }

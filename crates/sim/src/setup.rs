@@ -95,14 +95,6 @@ pub struct Setup {
     pub write_mostly: SlotSet,
 }
 
-/// The write-mostly members of a mirror: none in half of the seeds, in the others any member by a chance of one in two.
-fn write_mostly_of(level: i32, slots: u16, array: u64) -> SlotSet {
-    let flags = crate::rng::mix(array ^ 0x3057);
-    let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
-    let has_flags = matches!(level, 1 | 10) && flags & 1 == 1;
-    (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect()
-}
-
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
     let near = |n: u32| 0x100 + n;
     let far = |n: u32| 1 + (n << 8);
@@ -209,14 +201,28 @@ impl Setup {
             has_ppl: false,
             write_mostly: SlotSet::EMPTY,
         };
-        let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty) };
+        let (setup, may_be_behind) = setup.with_write_mostly();
+        let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty, may_be_behind) };
         // Derived from a drawn number, so that all else that existing seeds draw stays the same.
         let has_logs = !is_plain && crate::rng::mix(setup.array ^ 0xbad).is_multiple_of(3);
         let setup = setup.with_bits(bits);
         let setup = if has_logs { setup.with_logs() } else { setup };
         let has_ppl = level == 5 && setup.bits.is_none() && !crate::rng::mix(setup.array ^ 0x991).is_multiple_of(3);
-        let setup = if has_ppl { setup.with_ppl() } else { setup };
-        Setup { write_mostly: write_mostly_of(level, slots, setup.array), ..setup }
+        if has_ppl { setup.with_ppl() } else { setup }
+    }
+
+    /// The same array with write-mostly members, if it is a mirror: none in half of the seeds, in the others any member by a
+    /// chance of one in two. And whether writes may be behind on one. Derived from a drawn number, as above.
+    fn with_write_mostly(self) -> (Setup, bool) {
+        let (flags, slots) = (crate::rng::mix(self.array ^ 0x3057), self.shape.slots);
+        let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
+        let has_flags = matches!(self.shape.level, 1 | 10) && flags & 1 == 1;
+        let write_mostly: SlotSet = (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect();
+        let may_be_behind =
+            self.shape.level == 1 && !write_mostly.is_empty() && write_mostly.count() < usize::from(slots);
+        // Many of these wait for a slow member.
+        let slow_disk = write_mostly.iter().next().map(|slot| slot.0).filter(|_| may_be_behind && flags & 2 == 2);
+        (Setup { write_mostly, slow_disk: slow_disk.or(self.slow_disk), ..self }, may_be_behind)
     }
 
     /// The same array with a write-intent bitmap, for which the data begins further behind.
@@ -327,6 +333,12 @@ impl Setup {
     /// Whether the level survives the loss of a member.
     pub fn is_redundant(&self) -> bool {
         self.shape.level > 0
+    }
+
+    /// Whether writes may be answered before a member has them.
+    pub fn has_write_behind(&self) -> bool {
+        let has_bound = self.bits.is_some_and(|bits| bits.write_behind > 0);
+        self.shape.level == 1 && has_bound && !self.write_mostly.is_empty()
     }
 
     /// The first superblock of a member.

@@ -27,6 +27,8 @@ pub struct Guard {
     open: RefCell<Vec<Vec<u32>>>,
     // Places that refused operations may have left half written.
     torn: RefCell<BTreeSet<Place>>,
+    // Operations may be answered before a member has them: then one that fails is torn, too.
+    has_behind: Cell<bool>,
     bits: RefCell<Option<BitsCheck>>,
     // Members with bad-block logs; empty if they have none.
     with_logs: RefCell<Vec<Rc<Disk>>>,
@@ -104,6 +106,7 @@ impl Guard {
             open: RefCell::new(used.iter().map(|used| vec![0; *used as usize]).collect()),
             used,
             torn: RefCell::default(),
+            has_behind: Cell::default(),
             bits: RefCell::default(),
             with_logs: RefCell::default(),
             ppl: RefCell::default(),
@@ -174,6 +177,11 @@ impl Guard {
     /// later write it to the others.
     pub fn leave_torn(&self, at: u64, length: u64) {
         self.torn.borrow_mut().extend(self.model.image_of(at..at + length));
+    }
+
+    /// An answered write may fail on a member of this mirror. If the array freezes over that, `fail` makes it whole.
+    pub(crate) fn allow_behind(&self) {
+        self.has_behind.set(true);
     }
 
     /// Sets whether a resync runs, or read errors are repaired: then any data may be written.
@@ -339,6 +347,9 @@ impl Watch for Guard {
             let sectors = access.at - data..access.at + access.length - data;
             let places = sectors.map(|sector| Place { slot: access.disk, sector });
             self.failed_places.borrow_mut().extend(places);
+            if self.has_behind.get() && matches!(access.op, Op::Write { .. }) {
+                self.leave_torn(access.at - data, access.length);
+            }
         }
         if access.at == SUPER_AT && access.op != Op::Flush {
             self.super_writes.borrow_mut().remove(&access.disk);

@@ -16,6 +16,8 @@ pub(super) struct ArrayBitmap {
     /// What it takes.
     length: Sectors,
     pub(super) shape: BitsShape,
+    /// How many writes may be behind; 0: none.
+    pub(super) write_behind: u32,
     /// The next superblocks say that the array has it.
     is_listed: bool,
 }
@@ -23,7 +25,7 @@ pub(super) struct ArrayBitmap {
 /// The array gets a bitmap, or loses it: see `change_bitmap`.
 pub(crate) enum BitmapChange {
     /// Every write notes its bits. No superblock says so yet. `offset`: sectors from each superblock to the bitmap.
-    Use { offset: i32, length: Sectors, shape: BitsShape },
+    Use { offset: i32, length: Sectors, shape: BitsShape, write_behind: u32 },
     /// The next superblocks say that the array has it.
     List,
     /// The next superblocks say that it has none. Writes still ask.
@@ -34,7 +36,8 @@ pub(crate) enum BitmapChange {
 
 impl BitmapChange {
     pub(crate) fn to_use(offset: i32, header: &BitmapHeader) -> BitmapChange {
-        BitmapChange::Use { offset, length: header.used_sectors(), shape: BitsShape::of(header) }
+        let (length, shape) = (header.used_sectors(), BitsShape::of(header));
+        BitmapChange::Use { offset, length, shape, write_behind: header.write_behind }
     }
 }
 
@@ -42,14 +45,15 @@ impl BitmapChange {
 pub(super) fn bitmap_of(plan: &StartPlan) -> Option<ArrayBitmap> {
     let header = plan.bitmap.as_ref()?.image.header();
     let (offset, length) = (plan.template.bitmap_offset, header.used_sectors());
-    Some(ArrayBitmap { offset, length, shape: BitsShape::of(header), is_listed: true })
+    let (shape, write_behind) = (BitsShape::of(header), header.write_behind);
+    Some(ArrayBitmap { offset, length, shape, write_behind, is_listed: true })
 }
 
 impl Master {
     pub(super) fn change_bitmap(&mut self, change: BitmapChange) {
         match change {
-            BitmapChange::Use { offset, length, shape } => {
-                self.bitmap = Some(ArrayBitmap { offset, length, shape, is_listed: false });
+            BitmapChange::Use { offset, length, shape, write_behind } => {
+                self.bitmap = Some(ArrayBitmap { offset, length, shape, write_behind, is_listed: false });
                 self.bits_round.0 += 1;
             }
             BitmapChange::List | BitmapChange::Unlist => {
@@ -77,6 +81,11 @@ impl Master {
             BitmapChange::Unlist => assert!(is_listed, "superblocks list the bitmap"),
             BitmapChange::Drop => assert!(!is_listed, "a bitmap that superblocks list is kept up to date"),
         }
+    }
+
+    /// Whether the bitmap lets writes be behind.
+    pub(crate) fn has_write_behind(&self) -> bool {
+        self.bitmap.is_some_and(|bitmap| bitmap.write_behind > 0)
     }
 
     /// Whether the next superblocks say that the array has a bitmap.

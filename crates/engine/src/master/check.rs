@@ -6,7 +6,7 @@
 use super::{BadBlocks, Change, FreezeCause, Master, MemberState, Membership};
 use crate::sabotage::{self, Sabotage};
 use crate::view::Gate;
-use uraid_block::SlotSet;
+use uraid_block::{Slot, SlotSet};
 
 impl Master {
     /// What is true of every state.
@@ -104,14 +104,7 @@ impl Master {
                 assert!(self.resync_from.is_some() && self.frozen.is_none(), "a resync has ended");
                 assert_eq!(self.gate, Gate::Open, "it runs while the gate is open");
             }
-            Change::TakeSpare { member, slot } => {
-                assert_eq!(self.members[*member], MemberState::Spare, "a spare takes a slot");
-                assert!(
-                    !self.writable().contains(*slot) && self.is_recorded,
-                    "a slot without a member, as is recorded"
-                );
-                assert_eq!(self.gate, Gate::Open, "an array takes a spare while it serves");
-            }
+            Change::TakeSpare { member, slot } => self.check_take_spare(*member, *slot),
             Change::CheckpointRecovery(slots, _) | Change::ShowRecovered(slots) | Change::EndRecovery(slots) => {
                 assert!(!slots.is_empty() && self.frozen.is_none(), "a recovery goes on");
             }
@@ -135,6 +128,7 @@ impl Master {
             }
             Change::Refreeze(_) => assert_ne!(self.gate, Gate::Open, "it opens when the failure is recorded"),
             Change::Nothing
+            | Change::HoldBehind(_)
             | Change::Close
             | Change::OpenForWrites
             | Change::FailSpare { .. }
@@ -175,5 +169,11 @@ impl Master {
         if !sabotage::is(Sabotage::EventsStepBack) {
             assert!(self.events >= events, "events never step back");
         }
+    }
+
+    fn check_take_spare(&self, member: usize, slot: Slot) {
+        assert_eq!(self.members[member], MemberState::Spare, "a spare takes a slot");
+        assert!(!self.writable().contains(slot) && self.is_recorded, "a slot without a member, as is recorded");
+        assert_eq!(self.gate, Gate::Open, "an array takes a spare while it serves");
     }
 }

@@ -23,6 +23,14 @@ pub(crate) enum Membership {
 }
 
 impl Master {
+    /// Whether a slot has no member and the superblocks do not say so yet.
+    pub(crate) fn leaves_a_slot_out(&self) -> bool {
+        let present = self.writable().count();
+        assert!(present <= usize::from(self.slots));
+        let named = self.template.roles.iter().filter(|role| role.slot().is_some()).count();
+        usize::from(self.slots) > present && named != present
+    }
+
     /// The freshest superblock at assembly: what all members share is taken from it.
     pub(crate) fn template(&self) -> &Superblock {
         &self.template

@@ -45,6 +45,12 @@ impl Master {
         self.change_recovering(slots, |slot, below| MemberState::Recovering { slot, below: below.max(recovered) });
     }
 
+    pub(super) fn mark_suspect(&mut self) {
+        self.is_suspect = true;
+        self.is_dirty = true;
+        self.version += 1;
+    }
+
     pub(super) fn end_recovery(&mut self, slots: SlotSet) {
         self.shown_recovered = SlotSet::EMPTY;
         self.change_recovering(slots, |slot, _| MemberState::Active(slot));

@@ -159,12 +159,12 @@ impl Lab {
     pub fn bitmap_to_add(&self) -> BitmapToAdd {
         let set_uuid = Setup::plain(self.tiny.shape.clone()).superblock(0).set_uuid;
         let offset = BITMAP_AT as i32 - SUPER_AT as i32;
-        BitmapToAdd { offset, ..bits::bitmap_to_add(&self.tiny.shape, set_uuid, self.tiny.bits) }
+        BitmapToAdd { offset, ..bits::bitmap_to_add(&self.tiny.shape, set_uuid, self.tiny.bits, 0) }
     }
 
     /// A bitmap without a bit.
     fn first_bitmap(&self) -> Content {
-        let bits = Bits { chunk: self.tiny.bits, clear_after: Duration::ZERO, are_set: false };
+        let bits = Bits { chunk: self.tiny.bits, clear_after: Duration::ZERO, are_set: false, write_behind: 0 };
         let setup = Setup::plain(self.tiny.shape.clone());
         let page = bits.page(&setup, setup.superblock(0).set_uuid);
         self.contents.borrow_mut().number(page[..SECTOR_BYTES].try_into().expect("a sector"))

@@ -23,7 +23,7 @@ pub(super) fn rig_with_bits(level: i32, slots: u16, spares: u16, shards: u16) ->
     let executor = Executor::new(rng.fork(), false);
     let all = usize::from(slots + spares);
     let setup = Setup { spares, shards, data_offsets: vec![16; all], data_sizes: vec![24; all], ..Setup::plain(shape) };
-    let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false }));
+    let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false, write_behind: 0 }));
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 

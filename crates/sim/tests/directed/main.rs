@@ -3,6 +3,7 @@
 //! failures. Not here: requests in flight when the array freezes or ends (`ends`), mistakes found by seeds.
 
 mod bad_blocks;
+mod behind;
 mod bits;
 mod checks;
 mod ends;

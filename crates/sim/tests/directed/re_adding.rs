@@ -25,7 +25,7 @@ pub(super) fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig 
     let plain = Setup::plain(shape);
     let (data_offsets, data_sizes) = (vec![24; all], vec![SIZE; all]);
     let setup = Setup { spares: 1, shards, data_offsets, data_sizes, pass_window: Sectors(3), ..plain };
-    let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false }));
+    let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false, write_behind: 0 }));
     let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
     // No guard: it expects that members keep their slot, and knows what their superblocks must say.
     rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));

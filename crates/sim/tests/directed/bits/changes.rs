@@ -11,7 +11,7 @@ use uraid_sim::bits::bitmap_to_add;
 
 fn add(rig: &Rig, live: &Live, chunk: u64) -> Result<(), ChangeBitmapError> {
     let array = live.arrays[0].clone();
-    let bitmap = bitmap_to_add(&rig.setup.shape, rig.setup.superblock(0).set_uuid, chunk);
+    let bitmap = bitmap_to_add(&rig.setup.shape, rig.setup.superblock(0).set_uuid, chunk, 0);
     all(rig, live, vec![async move { array.add_bitmap(bitmap).await }]).remove(0)
 }
 
@@ -130,7 +130,7 @@ fn a_bitmap_that_a_superblock_lists_stays_although_the_array_froze() {
     rig.disk(0).add_fault(Fault { victim: Target::SuperWrites, after: 2, effect: slow });
     let outcome = Rc::new(Cell::new(None));
     let (array, told) = (live.arrays[0].clone(), outcome.clone());
-    let bitmap = bitmap_to_add(&rig.setup.shape, rig.setup.superblock(0).set_uuid, 1);
+    let bitmap = bitmap_to_add(&rig.setup.shape, rig.setup.superblock(0).set_uuid, 1, 0);
     rig.executor.spawn(0, "add", async move { told.set(Some(array.add_bitmap(bitmap).await)) });
     pause(&rig, &live, Duration::from_secs(1));
     several::fill_up(&rig, 1, Target::Writes);

@@ -28,7 +28,7 @@ fn rig_of(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
     let all = usize::from(slots) + 1;
     let setup =
         Setup { spares: 1, shards, data_offsets: vec![16; all], data_sizes: vec![12; all], ..Setup::plain(shape) };
-    let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false }));
+    let setup = setup.with_bits(Some(Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false, write_behind: 0 }));
     let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
     rig.judge.is_over_budget.set(true);
     rig

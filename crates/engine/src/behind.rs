@@ -1,0 +1,176 @@
+//! Write-behind: writes of a raid1 that are answered before its write-mostly members have them.
+//! Owns: [`Behind`], one shard's writes that are behind, how many may be; what becomes of one that fails. Not here: which
+//! members may be behind (`master::behind`), the write itself (`mirror`), the lock that it keeps (`permit`).
+//! Invariant: a write that is behind keeps its permit: its place in its epoch and the lock on its range. So a drain waits
+//! for it, and no bit is cleared, no superblock says clean and no later write of its sectors begins before it has ended.
+//!
+//! ```text
+//!   write    members in time   ========| answered
+//!            write-mostly      ====================|        from a copy of the data
+//!            permit            --------------------|
+//!   read of a write-mostly member, same sectors    |=====
+//!   flush, asked for after the answer              |=====   of all members
+//! ```
+//!
+//! Order and reasons: docs/decisions/0020-write-behind.md.
+
+use crate::failure::Failure;
+use crate::mail::Call;
+use crate::mark::{self, Mark};
+use crate::sabotage::{self, Sabotage};
+use crate::shared::Shared;
+use crate::world::World;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uraid_block::local::Notify;
+use uraid_block::{ArrayRange, Fua, Sectors, SlotSet};
+
+/// A longer write is not behind, as with md: 1 MiB.
+const LENGTH_MAX: Sectors = Sectors(2048);
+/// Sectors of all copies of data that one shard holds for writes that are behind: 16 MiB.
+const HELD_MAX: Sectors = Sectors(16 * 2048);
+const _: () = assert!(LENGTH_MAX.0 <= HELD_MAX.0);
+
+/// Which members may be behind, by a view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WriteBehind {
+    /// The slots of these members.
+    pub(crate) slots: SlotSet,
+    /// How many writes may be behind at once, on all shards together.
+    pub(crate) writes_max: u32,
+}
+
+/// The writes of one shard that are behind.
+pub(crate) struct Behind {
+    /// Their lengths, by the order in which they took their place.
+    outstanding: RefCell<BTreeMap<u64, Sectors>>,
+    next: Cell<u64>,
+    held: Cell<Sectors>,
+    ended: Notify,
+    /// Answered writes that no member of the array has any more.
+    lost: RefCell<Vec<ArrayRange>>,
+}
+
+/// The place of one write among those that are behind. Dropping it gives the place back.
+pub(crate) struct BehindPlace<W: World> {
+    shared: Rc<Shared<W>>,
+    number: u64,
+}
+
+impl<W: World> Drop for BehindPlace<W> {
+    fn drop(&mut self) {
+        let behind = &self.shared.behind;
+        let length = behind.outstanding.borrow_mut().remove(&self.number).expect("a place is given back once");
+        behind.held.set(behind.held.get() - length);
+        behind.ended.notify_all();
+    }
+}
+
+impl Behind {
+    pub(crate) fn new() -> Behind {
+        Behind {
+            outstanding: RefCell::default(),
+            next: Cell::new(0),
+            held: Cell::new(Sectors::ZERO),
+            ended: Notify::new(),
+            lost: RefCell::default(),
+        }
+    }
+
+    /// Waits until every write of this shard that is behind now has ended, and its failure is recorded.
+    pub(crate) async fn over(&self) {
+        let begun = self.next.get();
+        let is_later = |first: Option<u64>| first.is_none_or(|first| first >= begun);
+        let first = || self.outstanding.borrow().first_key_value().map(|(number, _)| *number);
+        self.ended.wait_for(|| is_later(first()).then_some(())).await;
+    }
+
+    /// Notes that no member has an answered write.
+    pub(crate) fn lose(&self, range: ArrayRange) {
+        assert!(!range.length.is_zero(), "a write is of some sector");
+        self.lost.borrow_mut().push(range);
+    }
+
+    /// Whether an answered write of these sectors was lost.
+    pub(crate) fn has_lost_in(&self, range: ArrayRange) -> bool {
+        let meets = |lost: &ArrayRange| lost.start < range.end() && range.start < lost.end();
+        self.lost.borrow().iter().any(meets)
+    }
+
+    /// Whether an answered write was lost: no flush may succeed.
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.lost.borrow().is_empty()
+    }
+}
+
+/// How many of `all` writes one shard may have behind.
+fn share(all: u32, shard: u16, shards: u16) -> usize {
+    assert!(shard < shards, "a shard of the array");
+    let (each, more) = (all / u32::from(shards), all % u32::from(shards));
+    each as usize + usize::from(u32::from(shard) < more)
+}
+
+impl<W: World> Shared<W> {
+    /// A place among the writes that are behind, for a write that may be: by its kind, its length, and the number of
+    /// those that are.
+    #[inline]
+    pub(crate) fn place_behind(self: &Rc<Self>, range: ArrayRange, fua: Fua) -> Option<BehindPlace<W>> {
+        let writes_max = self.with_view(|view| view.behind.as_ref().map(|behind| behind.writes_max))?;
+        self.take_place(range, fua, writes_max)
+    }
+
+    fn take_place(self: &Rc<Self>, range: ArrayRange, fua: Fua, writes_max: u32) -> Option<BehindPlace<W>> {
+        if fua == Fua::Yes || range.length > LENGTH_MAX || sabotage::is_of_mirror_writes() {
+            return None;
+        }
+        let behind = &self.behind;
+        let held = behind.held.get() + range.length;
+        let share = share(writes_max, self.world.shard().0, self.world.shards());
+        if behind.outstanding.borrow().len() >= share || held > HELD_MAX {
+            mark::hit(Mark::BehindFull);
+            return None;
+        }
+        let number = behind.next.replace(behind.next.get() + 1);
+        behind.outstanding.borrow_mut().insert(number, range.length);
+        behind.held.set(held);
+        Some(BehindPlace { shared: self.clone(), number })
+    }
+
+    /// A write that was answered has ended on the members that were behind. Returns when their failures are recorded. If
+    /// no member has it any more, no shard reads its sectors, or answers a flush with success, after this.
+    pub(crate) async fn end_behind(&self, range: ArrayRange, failures: &[Failure]) {
+        if failures.is_empty() {
+            return;
+        }
+        mark::hit(Mark::BehindFailed);
+        let outcome = self.settle_copies(None, range, failures).await;
+        let has_other = || self.with_view(|view| !view.readable().minus(view.slots.write_mostly()).is_empty());
+        if outcome.is_err() && !has_other() {
+            mark::hit(Mark::BehindLost);
+            self.calls.call_all(|| Call::BehindLost(range)).await.into_iter().for_each(crate::mail::Answer::done);
+        }
+    }
+
+    /// Waits until every write that was answered before this call is on all of its members, or its failure is recorded.
+    /// On shard 0 only.
+    pub(crate) async fn behind_over(&self) {
+        if self.with_view(|view| view.has_behind) && !sabotage::is(Sabotage::FlushNotBehind) {
+            self.calls.call_all(|| Call::BehindOver).await.into_iter().for_each(crate::mail::Answer::done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_all_shards_are_all_that_may_be_behind() {
+        for (all, shards) in [(1, 1), (1, 4), (256, 3), (16_383, 7), (5, 5)] {
+            let shares: Vec<usize> = (0..shards).map(|shard| share(all, shard, shards)).collect();
+            assert_eq!(shares.iter().sum::<usize>(), all as usize);
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
+        }
+    }
+}

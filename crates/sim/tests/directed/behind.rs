@@ -1,0 +1,334 @@
+//! Write-behind: writes that are answered before a write-mostly member has them.
+//! Owns: what is read, flushed, cleared and stopped meanwhile, crashes at every moment of such a write, members that fail.
+//! Not here: how a run is made (the parent), many such writes among everything else, which the swarm has.
+
+use super::*;
+use uraid_format::MemberFlag;
+use uraid_sim::bits::Bits;
+
+/// The write-mostly member: the lowest slot, which a resync would copy from if its flag did not count.
+const LATE: u16 = 0;
+const FIRST_DATA: usize = 24 * 512;
+const CLEAR_AFTER: Duration = Duration::from_secs(2);
+const SECOND: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(400);
+
+/// A raid1 of two whose first member is write-mostly, with bits for one sector each. Not one is set.
+fn rig_behind(shards: u16, write_behind: u32) -> Rig {
+    let shape = Shape { level: 1, layout: 0, chunk: 0, slots: 2, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(11);
+    let executor = Executor::new(rng.fork(), false);
+    let write_mostly = SlotSet::EMPTY.with(Slot(LATE));
+    let setup = Setup { shards, write_mostly, ..Setup::plain(shape) };
+    let bits = Bits { chunk: 1, clear_after: CLEAR_AFTER, are_set: false, write_behind };
+    Rig::new(executor, rng, Rc::new(setup.with_bits(Some(bits))), Rc::new(RefCell::new(Tally::default())))
+}
+
+fn config() -> Config {
+    Config { clear_bits_after: Some(CLEAR_AFTER), ..Config::default() }
+}
+
+fn on_next_late_write(rig: &Rig, effect: Effect) {
+    rig.disk(LATE).add_fault(Fault { victim: Target::Writes, after: 0, effect });
+}
+
+/// The first byte of data on a member.
+fn first_byte(rig: &Rig, slot: u16) -> u8 {
+    rig.disk(slot).medium().current()[FIRST_DATA]
+}
+
+fn has_bit(rig: &Rig, slot: u16) -> bool {
+    rig.disk(slot).medium().durable()[16 * 512 + 256] & 1 == 1
+}
+
+fn pause(rig: &Rig, live: &Live, time: Duration) {
+    let executor = rig.executor.clone();
+    all(rig, live, vec![async move { executor.sleep(time).await }]);
+}
+
+/// The answer, and how long it took in virtual time.
+fn timed<T: 'static>(rig: &Rig, live: &Live, request: impl Future<Output = T> + 'static) -> (T, Duration) {
+    let began = rig.executor.now();
+    let answer = all(rig, live, vec![request]).pop().expect("one answer");
+    (answer, rig.executor.now().since(began))
+}
+
+fn flush(live: &Live, shard: usize) -> impl Future<Output = Result<(), IoError>> + 'static {
+    let array = live.arrays[shard].clone();
+    async move { array.flush().await }
+}
+
+fn read_first(live: &Live, shard: usize) -> impl Future<Output = Result<Vec<u8>, IoError>> + 'static {
+    let array = live.arrays[shard].clone();
+    let into = live.worlds[shard].client_arena().take(512).expect("room");
+    async move { array.read(Sector(0), into).await.map(|pieces| pieces.to_vec()) }
+}
+
+fn fail(live: &Live, slot: u16) -> impl Future<Output = bool> + 'static {
+    let array = live.arrays[0].clone();
+    async move { array.fail(SlotSet::EMPTY.with(Slot(slot))).await.is_ok() }
+}
+
+#[test]
+fn a_write_is_answered_before_the_write_mostly_member_has_it_and_keeps_its_bit_until_then() {
+    for shards in [1, 3] {
+        let mut rig = rig_behind(shards, 4);
+        let live = start_with(&mut rig, &[], &config());
+        on_next_late_write(&rig, Effect::Hang(20 * SECOND));
+        let (answer, took) = timed(&rig, &live, write(&rig, &live, 0, 1, 7));
+        assert!(answer == Ok(()) && took < SOON, "{answer:?} after {took:?}");
+        assert_eq!((first_byte(&rig, LATE), first_byte(&rig, 1)), (0, 7));
+        pause(&rig, &live, 15 * SECOND);
+        assert_eq!(first_byte(&rig, LATE), 0);
+        assert!(has_bit(&rig, LATE) && has_bit(&rig, 1), "without it, no resync would know of the sector");
+        pause(&rig, &live, 10 * SECOND);
+        assert_eq!(first_byte(&rig, LATE), 7);
+        pause(&rig, &live, 10 * SECOND);
+        assert!(!has_bit(&rig, LATE) && !has_bit(&rig, 1), "it is cleared afterwards");
+        rig.power_off();
+    }
+}
+
+#[test]
+fn writes_that_may_not_be_behind_wait_for_every_member() {
+    // No write-behind; FUA; beyond the bound.
+    for (write_behind, fua, outstanding) in [(0, Fua::No, 0), (4, Fua::Yes, 0), (2, Fua::No, 2)] {
+        let mut rig = rig_behind(1, write_behind);
+        let live = start_with(&mut rig, &[], &config());
+        for at in 0..outstanding {
+            on_next_late_write(&rig, Effect::Hang(3 * SECOND));
+            let (answer, took) = timed(&rig, &live, write(&rig, &live, at + 4, 1, 1));
+            assert!(answer == Ok(()) && took < SOON, "{took:?}");
+        }
+        on_next_late_write(&rig, Effect::Hang(3 * SECOND));
+        let (answer, took) = timed(&rig, &live, write_as(&rig, &live, 0, 1, 7, fua));
+        assert!(answer == Ok(()) && took >= 3 * SECOND, "{write_behind}, {fua:?}: {took:?}");
+        assert_eq!(first_byte(&rig, LATE), 7);
+        rig.power_off();
+    }
+}
+
+/// A write of the same sectors begins when the earlier one has ended: the later one is what every member holds.
+#[test]
+fn overlapping_writes_stay_in_order() {
+    let mut rig = rig_behind(1, 4);
+    let live = start_with(&mut rig, &[], &config());
+    on_next_late_write(&rig, Effect::Hang(3 * SECOND));
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 2, 1)]), [Ok(())]);
+    let (answer, took) = timed(&rig, &live, write(&rig, &live, 4, 1, 9));
+    assert!(answer == Ok(()) && took < SOON, "no other sector waits: {took:?}");
+    let (answer, took) = timed(&rig, &live, write(&rig, &live, 0, 1, 2));
+    assert!(answer == Ok(()) && took >= 2 * SECOND, "{took:?}");
+    pause(&rig, &live, SECOND);
+    assert_eq!((first_byte(&rig, LATE), first_byte(&rig, 1)), (2, 2));
+    rig.power_off();
+}
+
+/// Every other member has failed: the write-mostly one is read when it has what was answered, on any shard.
+#[test]
+fn a_read_of_the_write_mostly_member_waits_for_what_was_answered() {
+    for (shards, reader) in [(1, 0), (3, 0), (3, 1), (3, 2)] {
+        let mut rig = rig_behind(shards, 4);
+        let live = start_with(&mut rig, &[], &config());
+        on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+        assert_eq!(all(&rig, &live, vec![fail(&live, 1)]), [true]);
+        assert_eq!(first_byte(&rig, LATE), 0, "it has not ended yet");
+        let (answer, took) = timed(&rig, &live, read_first(&live, reader));
+        assert!(answer == Ok(vec![7; 512]) && took > SECOND, "{took:?}");
+        let (answer, took) = timed(&rig, &live, write(&rig, &live, 0, 1, 8));
+        assert!(answer == Ok(()) && took < SOON, "{took:?}");
+        assert!(all(&rig, &live, vec![read_first(&live, reader)]) == [Ok(vec![8; 512])]);
+        rig.power_off();
+    }
+}
+
+#[test]
+fn a_flush_waits_for_what_was_answered_on_any_shard() {
+    for (shards, flusher) in [(1, 0), (3, 1), (3, 2)] {
+        let mut rig = rig_behind(shards, 4);
+        let live = start_with(&mut rig, &[], &config());
+        on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+        let (answer, took) = timed(&rig, &live, flush(&live, flusher));
+        assert!(answer == Ok(()) && took > 4 * SECOND, "{took:?}");
+        assert_eq!(rig.disk(LATE).medium().durable()[FIRST_DATA], 7);
+        rig.power_off();
+    }
+}
+
+#[test]
+fn stops_flags_and_bitmaps_wait_for_what_was_answered() {
+    for what in ["stop", "clear", "no bitmap", "read-only"] {
+        let mut rig = rig_behind(2, 4);
+        let live = start_with(&mut rig, &[], &config());
+        on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+        let array = live.arrays[0].clone();
+        let changed = async move {
+            match what {
+                "stop" => array.stop().await.is_ok(),
+                "clear" => array.set_flag(&[0], MemberFlag::WriteMostly, false).await.is_ok(),
+                "no bitmap" => array.remove_bitmap().await.is_ok(),
+                _ => array.become_read_only().await.is_ok(),
+            }
+        };
+        let (is_done, took) = timed(&rig, &live, changed);
+        assert!(is_done && took > 4 * SECOND, "{what}: {is_done}, {took:?}");
+        assert_eq!((first_byte(&rig, LATE), first_byte(&rig, 1)), (7, 7), "{what}");
+        if matches!(what, "clear" | "no bitmap") {
+            on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+            let (answer, took) = timed(&rig, &live, write(&rig, &live, 1, 1, 7));
+            assert!(answer == Ok(()) && took > 4 * SECOND, "{what}: no write is behind any more: {took:?}");
+        }
+        rig.power_off();
+    }
+}
+
+/// The flag is durable before a write is behind.
+#[test]
+fn a_member_that_becomes_write_mostly_may_be_behind() {
+    let mut rig = rig_behind(2, 4);
+    let live = start_with(&mut rig, &[], &config());
+    let set = |is_set| {
+        let array = live.arrays[0].clone();
+        async move { array.set_flag(&[0], MemberFlag::WriteMostly, is_set).await.is_ok() }
+    };
+    assert_eq!(all(&rig, &live, vec![set(false)]), [true]);
+    assert_eq!(all(&rig, &live, vec![set(true)]), [true]);
+    on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+    let (answer, took) = timed(&rig, &live, write(&rig, &live, 0, 1, 7));
+    assert!(answer == Ok(()) && took < SOON, "{took:?}");
+    let flags = |plan: &StartPlan| plan.members.iter().map(|member| member.superblock.devflags).collect::<Vec<_>>();
+    assert_eq!(flags(&plan_now(&mut rig)), [1, 0]);
+    rig.power_off();
+}
+
+/// The member that is behind does not answer, and is failed. A flush is answered when the superblocks say so.
+#[test]
+fn a_write_that_fails_after_its_answer_fails_its_member() {
+    let mut rig = rig_behind(2, 4);
+    rig.judge.is_over_budget.set(true);
+    let live = start_with(&mut rig, &[], &config());
+    on_next_late_write(&rig, Effect::NeverAnswer);
+    let (answer, took) = timed(&rig, &live, write(&rig, &live, 0, 1, 7));
+    assert!(answer == Ok(()) && took < SOON, "{took:?}");
+    assert_eq!(all(&rig, &live, vec![flush(&live, 1)]), [Ok(())]);
+    assert!(live.arrays[0].status().usable == SlotSet::EMPTY.with(Slot(1)), "it is failed");
+    assert_eq!(plan_now(&mut rig).members.len(), 1, "and the superblocks say so");
+    assert!(all(&rig, &live, vec![read_first(&live, 0)]) == [Ok(vec![7; 512])]);
+    rig.power_off();
+}
+
+/// The other member fails while the write is behind, and then the write fails: no member has it. The old bytes are not
+/// read, and no flush succeeds.
+#[test]
+fn a_write_that_no_member_has_any_more_is_not_read_as_it_was_before() {
+    for shards in [1, 2] {
+        let mut rig = rig_behind(shards, 4);
+        rig.judge.is_over_budget.set(true);
+        let live = start_with(&mut rig, &[], &config());
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())]);
+        assert_eq!(all(&rig, &live, vec![flush(&live, 0)]), [Ok(())]);
+        // It takes its superblocks, and fails this write in five seconds.
+        rig.disk(LATE).add_broken([FIRST_DATA as u64 / 512]);
+        on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+        assert_eq!(all(&rig, &live, vec![fail(&live, 1)]), [true]);
+        for shard in 0..usize::from(shards) {
+            assert!(all(&rig, &live, vec![read_first(&live, shard)])[0].is_err(), "shard {shard}: not the old bytes");
+            assert!(all(&rig, &live, vec![flush(&live, shard)])[0].is_err(), "shard {shard}: it is on no member");
+        }
+        assert!(matches!(live.arrays[0].view().gate, Gate::Frozen(_)));
+        rig.power_off();
+    }
+}
+
+/// The other member fails the write: it is not answered before the write-mostly one has it.
+#[test]
+fn a_write_that_another_member_fails_is_not_behind() {
+    let mut rig = rig_behind(1, 4);
+    rig.judge.is_over_budget.set(true);
+    let live = start_with(&mut rig, &[], &config());
+    on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+    rig.disk(1).add_fault(Fault { victim: Target::Writes, after: 0, effect: Effect::Error(ErrorKind::Media) });
+    let (answer, took) = timed(&rig, &live, write(&rig, &live, 0, 1, 7));
+    assert!(answer == Ok(()) && took > 4 * SECOND, "{answer:?} after {took:?}");
+    assert!(all(&rig, &live, vec![read_first(&live, 0)]) == [Ok(vec![7; 512])], "of the member that is left");
+    rig.power_off();
+}
+
+/// How far the client of the next test has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Come {
+    Nowhere,
+    Answered,
+    Flushed,
+}
+
+/// A write that is behind, then a flush, cut off every 50 µs: by the end of the process, which leaves what members were
+/// given, and of the power, which leaves what was flushed. With any one member lost.
+#[test]
+fn a_crash_at_any_moment_keeps_what_was_answered() {
+    let mut seen = BTreeSet::new();
+    for step in 0..80 {
+        let mut rig = rig_behind(2, 4);
+        let live = start_with(&mut rig, &[], &config());
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 1)]), [Ok(())]);
+        assert_eq!(all(&rig, &live, vec![flush(&live, 0)]), [Ok(())]);
+        on_next_late_write(&rig, Effect::Hang(Duration::from_millis(2)));
+        let come = Rc::new(Cell::new(Come::Nowhere));
+        let (writes, flushes, notes) = (write(&rig, &live, 0, 1, 2), flush(&live, 1), come.clone());
+        rig.executor.spawn(0, "client", async move {
+            assert_eq!(writes.await, Ok(()));
+            notes.set(Come::Answered);
+            assert_eq!(flushes.await, Ok(()));
+            notes.set(Come::Flushed);
+        });
+        pause(&rig, &live, Duration::from_micros(50 * step));
+        let killed: Vec<_> = rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
+        let cut: Vec<_> = rig.judge.disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
+        for (images, is_killed) in [(killed, true), (cut, false)] {
+            for lost in [None, Some(LATE), Some(1)] {
+                let must_be_new = match come.get() {
+                    Come::Nowhere => false,
+                    // The write-mostly member alone may lack what was answered and not flushed.
+                    Come::Answered => is_killed && lost != Some(1),
+                    Come::Flushed => true,
+                };
+                let mut branch = rig.branch(images.clone(), Rng::new(step)).expect("legal");
+                branch.judge.is_over_budget.set(true);
+                let away: Vec<u16> = lost.into_iter().collect();
+                let branched = open_with(&mut branch, &away, &config());
+                let before = all(&branch, &branched, vec![read_first(&branched, 0)]);
+                let executor = branch.executor.clone();
+                run(&branch, &branched, || !executor.is_running(branched.start));
+                let after = all(&branch, &branched, vec![read_first(&branched, 1)]);
+                let what = format!("step {step}, {:?}, killed {is_killed}, without {lost:?}", come.get());
+                assert!(before == after, "{what}: two reads disagree");
+                assert!(before == [Ok(vec![2; 512])] || !must_be_new && before == [Ok(vec![1; 512])], "{what}");
+                branch.power_off();
+            }
+        }
+        seen.insert(come.get());
+        rig.power_off();
+    }
+    assert_eq!(seen.len(), 3, "{seen:?}");
+}
+
+/// The canary of a read that does not wait.
+#[cfg(feature = "sabotage")]
+#[test]
+fn a_read_of_what_a_member_does_not_have_yet_is_found() {
+    use uraid_engine::sabotage::{Sabotage, set};
+    let mut rig = rig_behind(2, 4);
+    let live = start_with(&mut rig, &[], &config());
+    on_next_late_write(&rig, Effect::Hang(5 * SECOND));
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+    assert_eq!(all(&rig, &live, vec![fail(&live, 1)]), [true]);
+    set(Some(Sabotage::ReadNotBehind));
+    let found = all(&rig, &live, vec![read_first(&live, 1)]);
+    set(None);
+    assert!(found == [Ok(vec![0; 512])], "the old bytes");
+    rig.power_off();
+}
