@@ -1,4 +1,5 @@
-//! The machine floor: shards, executor, timers, signals, mail; files, block devices, memory as devices; sockets.
+//! The machine floor: shards, executor, timers, signals, mail; files, block devices, memory as devices; sockets; FUSE
+//! mounts.
 //! Owns: every thread, clock and syscall of the project. Not here: arrays, parity, the protocols that are served.
 //! Invariant: a buffer that the kernel may still read or write is held until the completion, even if its future was
 //! dropped.
@@ -8,6 +9,7 @@
 mod bell;
 mod door;
 mod executor;
+mod fuse;
 mod limits;
 mod mail;
 pub mod member;
@@ -17,6 +19,7 @@ mod options;
 mod panic_hook;
 mod privileges;
 mod processors;
+mod reclaim;
 mod ring;
 mod shard;
 mod signals;
@@ -24,6 +27,7 @@ mod sync;
 mod sys;
 mod timers;
 
+pub use fuse::{FuseDevice, FuseError, FuseMount, MountError};
 pub use limits::{TooFewDescriptors, ensure_descriptors};
 pub use member::{
     Access, BadSectors, Claimed, Holder, Identity, Medium, Member, OpenError, PathState, Target, Window, holder,
@@ -33,6 +37,7 @@ pub use net::{Listener, NetError, Peer, Stream};
 pub use options::{ARENAS, ArenaBlocks, CLIENT_ARENA, LeftBehind, Options, RingChoice};
 pub use privileges::{PrivilegeError, drop_privileges, keep_locked_memory};
 pub use processors::{pin, processors_allowed};
+pub use reclaim::{ReclaimGuard, guard_against_reclaim};
 pub use ring::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 pub use shard::{Local, Shard, run};
 pub use signals::Signal;

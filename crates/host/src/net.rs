@@ -228,7 +228,8 @@ impl Listener {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => {
                         let holder: Holder = Rc::new(ListenerHolder(self.0.clone()));
-                        let (_, result) = shard.driver().start(Kind::Poll, Buffers::None, Some(holder)).await;
+                        let (_, result) =
+                            shard.driver().start(Kind::Poll { is_shared: false }, Buffers::None, Some(holder)).await;
                         if result < 0 && result != -libc::EINTR {
                             return Err(net_error("poll", -result));
                         }

@@ -364,7 +364,7 @@ impl Local {
                 if let Some(signal) = signals::take() {
                     return signal;
                 }
-                driver.start(Kind::Poll, Buffers::None, Some(bell.clone())).await;
+                driver.start(Kind::Poll { is_shared: false }, Buffers::None, Some(bell.clone())).await;
             }
         }
     }

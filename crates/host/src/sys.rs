@@ -69,6 +69,93 @@ pub(crate) fn eventfd() -> Result<OwnedFd, Errno> {
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
 }
 
+/// A pipe: the end to write to, then the end to read from.
+pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let mut ends = [0; 2];
+    // SAFETY: writes two descriptors.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    Ok((owned(ends[1])?, owned(ends[0])?))
+}
+
+/// Whether a child of this process has ended. If so, its number means nothing any more.
+pub(crate) fn has_child_ended(child: libc::pid_t) -> bool {
+    // SAFETY: no pointer is given. 0: it still runs.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG) != 0 }
+}
+
+/// Reads into the buffers, in order, from a file without positions.
+pub(crate) fn read_vectored(fd: RawFd, into: &mut [std::io::IoSliceMut<'_>]) -> Result<usize, Errno> {
+    let count = c_int::try_from(into.len()).map_err(|_| Errno(libc::EINVAL))?;
+    // SAFETY: an IoSliceMut is an iovec, as its documentation promises; the slices are this call's alone.
+    let read = unsafe { libc::readv(fd, into.as_mut_ptr().cast(), count) };
+    usize::try_from(read).map_err(|_| Errno::last())
+}
+
+/// Writes the buffers, in order, to a file without positions.
+pub(crate) fn write_vectored(fd: RawFd, from: &[std::io::IoSlice<'_>]) -> Result<usize, Errno> {
+    let count = c_int::try_from(from.len()).map_err(|_| Errno(libc::EINVAL))?;
+    // SAFETY: an IoSlice is an iovec, as its documentation promises; a write changes none of it.
+    let written = unsafe { libc::writev(fd, from.as_ptr().cast(), count) };
+    usize::try_from(written).map_err(|_| Errno::last())
+}
+
+/// Makes calls on this open file return EAGAIN instead of waiting.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
+}
+
+/// Makes `new`, a fresh /dev/fuse, another device of the connection of `of`.
+pub(crate) fn fuse_clone(new: BorrowedFd<'_>, of: BorrowedFd<'_>) -> Result<(), Errno> {
+    // From linux/fuse.h: _IOR(229, 0, uint32_t).
+    const FUSE_DEV_IOC_CLONE: libc::Ioctl = 0x8004_e500;
+    let of = of.as_raw_fd().cast_unsigned();
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32.
+    check(unsafe { libc::ioctl(new.as_raw_fd(), FUSE_DEV_IOC_CLONE, &raw const of) }).map(drop)
+}
+
+/// mount(2) of a file system of kind `kind`, without set-user-id programs and device files.
+pub(crate) fn mount(
+    source: &std::ffi::CStr,
+    path: &std::ffi::CStr,
+    kind: &std::ffi::CStr,
+    options: &std::ffi::CStr,
+) -> Result<(), Errno> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    // SAFETY: four C strings that live during the call.
+    let result = unsafe { libc::mount(source.as_ptr(), path.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) };
+    check(result).map(drop)
+}
+
+/// umount2(2), at once, whatever is open.
+pub(crate) fn unmount(path: &std::ffi::CStr) -> Result<(), Errno> {
+    // SAFETY: a C string that lives during the call.
+    check(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) }).map(drop)
+}
+
+/// Another descriptor of the file, which programs that are started inherit.
+pub(crate) fn duplicate_for_child(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    // SAFETY: no pointers.
+    owned(unsafe { libc::dup(fd.as_raw_fd()) })
+}
+
+/// Marks this thread, and those that it starts, as a part of the path on which the kernel writes memory back: what they
+/// allocate in the kernel never waits for their own I/O.
+pub(crate) fn set_io_flusher() -> Result<(), Errno> {
+    // From linux/prctl.h.
+    const PR_SET_IO_FLUSHER: c_int = 57;
+    // SAFETY: no pointers.
+    check(unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Keeps all memory of the process that was touched, or will be, from being swapped out.
+pub(crate) fn lock_memory() -> Result<(), Errno> {
+    // SAFETY: no pointers. Memory that is never touched is not filled.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) }).map(drop)
+}
+
 /// Adds one to an eventfd. Safe in a signal handler.
 pub(crate) fn eventfd_add(fd: RawFd) {
     let one = 1u64.to_ne_bytes();

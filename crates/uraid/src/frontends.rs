@@ -1,8 +1,10 @@
-//! The sockets of running arrays: the NBD socket with its exports, the control sockets.
-//! Owns: [`Frontends`], the sockets' paths, `--nbd`. Not here: the protocols (`export-nbd`, `control`).
+//! The sockets of running arrays: the NBD socket with its exports, the control sockets; the mount of their files.
+//! Owns: [`Frontends`], the sockets' paths, `--nbd`. Not here: the protocols (`export-nbd`, `control`), the mount itself
+//! (`files`).
 //! Invariant: an array that is a member of another one is not exported. TCP needs --insecure.
 
 use crate::cli::{ServeArgs, usage_error};
+use crate::files::Files;
 use crate::names;
 use crate::opening::{ServeError, Timeouts};
 use crate::stack::Stack;
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uraid_arrays::ArrayIndex;
 use uraid_export_nbd::Spread;
-use uraid_host::Listener;
+use uraid_host::{ArenaBlocks, Listener};
 
 /// Only the owner reaches the exports, unless --export-mode says otherwise.
 const EXPORT_MODE: u32 = 0o600;
@@ -27,16 +29,19 @@ pub(crate) struct Frontends {
     pub exports: Vec<ArrayExport>,
     /// The sockets for `detail`, `fail` and `stop`: one for each array, in order.
     pub controls: Vec<Listener>,
+    /// The mount of `--fuse`.
+    pub files: Option<Files>,
     /// How many clients each shard has.
     pub spread: Arc<Spread>,
 }
 
 impl Frontends {
-    /// Removes the sockets, and closes connections that were not accepted yet. Accepted connections have ended by then,
+    /// Removes the sockets and the mount, and closes connections that were not accepted yet. Accepted connections have ended by then,
     /// or end with their shard.
     pub(crate) fn close(&self) {
         self.nbd.close();
         self.controls.iter().for_each(Listener::close);
+        self.files.iter().for_each(Files::let_go);
     }
 }
 
@@ -52,14 +57,17 @@ pub(crate) struct ArrayExport {
     pub mode: Option<u32>,
     /// The URI that is printed for clients.
     pub uri: String,
+    /// Its file, if there is a mount.
+    pub file: Option<PathBuf>,
 }
 
-/// Opens all sockets.
+/// Opens all sockets, and mounts the files. `file_blocks`: the buffers of each shard for the files.
 pub(crate) fn listen(
     args: &ServeArgs,
     nbd: Option<Address>,
     stack: &Stack,
     shards: u16,
+    file_blocks: ArenaBlocks,
     timeouts: &Timeouts,
 ) -> Result<Frontends, ServeError> {
     let served = stack.tops();
@@ -90,12 +98,16 @@ pub(crate) fn listen(
             Address::Unix(path) => (names::unix_uri(&name, path), Some(mode)),
             Address::Tcp(address) => (names::tcp_uri(&name, *address), None),
         };
-        ArrayExport { array, name, read_only: args.export_read_only, mode, uri }
+        ArrayExport { array, name, read_only: args.export_read_only, mode, uri, file: None }
     });
-    let exports = exports.collect();
+    let mut exports: Vec<ArrayExport> = exports.collect();
     let control = |index| timeouts.listen(&control_socket(args, stack, index)?, CONTROL_MODE);
     let controls = stack.indexes().map(control).collect::<Result<_, _>>()?;
-    Ok(Frontends { nbd, exports, controls, spread: Spread::new(shards) })
+    let files = match &args.fuse {
+        Some(folder) => Some(Files::mount(folder, &mut exports, shards, file_blocks)?),
+        None => None,
+    };
+    Ok(Frontends { nbd, exports, controls, files, spread: Spread::new(shards) })
 }
 
 /// `--control` is for the served array; its member arrays have theirs beside it.

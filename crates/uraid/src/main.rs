@@ -21,6 +21,7 @@ mod dates;
 mod detail;
 mod draw;
 mod examine;
+mod files;
 mod frontends;
 mod frozen;
 mod list;

@@ -6,6 +6,7 @@
 
 use crate::stack::{CLIENT_BLOCKS, Stack};
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
+use uraid_export_fuse::{ARENA_BLOCKS, ARENA_BLOCKS_MIN};
 use uraid_export_nbd::Limits;
 use uraid_host::{ARENAS, ArenaBlocks, CLIENT_ARENA, NoMemory, ensure_memory};
 
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub arenas: [ArenaBlocks; ARENAS],
     /// How many clients.
     pub limits: Limits,
+    /// The buffers of each thread for the files of `--fuse`; none without it.
+    pub file_blocks: ArenaBlocks,
 }
 
 /// There is not enough memory.
@@ -91,7 +94,8 @@ impl Shape {
         let of_array: u64 = plan.arenas[..CLIENT_ARENA].iter().map(bytes).sum();
         let (small, large) = plan.limits.own_blocks();
         let own = bytes(&ArenaBlocks { small, large });
-        u64::from(self.shards) * (self.arrays * of_array + bytes(&plan.arenas[CLIENT_ARENA]) + own)
+        u64::from(self.shards)
+            * (self.arrays * of_array + bytes(&plan.arenas[CLIENT_ARENA]) + own + bytes(&plan.file_blocks))
     }
 
     /// The whole process.
@@ -111,7 +115,8 @@ fn least(full: &Plan, slots: u32) -> Plan {
     let mut arenas = [ArenaBlocks { small: 64, large: 2 * (slots + 2) }; ARENAS];
     let served = full.arenas[CLIENT_ARENA].small / CLIENT_BLOCKS.small;
     arenas[CLIENT_ARENA] = ArenaBlocks { small: 256 * served, large: 32 * served };
-    Plan { arenas, limits: limits(&full.limits, CONNECTIONS_MIN) }
+    let file_blocks = if bytes(&full.file_blocks) == 0 { full.file_blocks } else { ARENA_BLOCKS_MIN };
+    Plan { arenas, limits: limits(&full.limits, CONNECTIONS_MIN), file_blocks }
 }
 
 fn limits(full: &Limits, connections_max: usize) -> Limits {
@@ -128,12 +133,14 @@ fn limits(full: &Limits, connections_max: usize) -> Limits {
 fn between(least: &Plan, full: &Plan, step: u64) -> Plan {
     let count = |least: u64, full: u64| least + full.saturating_sub(least) * step / STEPS;
     let blocks = |least: u32, full: u32| count(least.into(), full.into()) as u32;
-    let arenas = std::array::from_fn(|n| ArenaBlocks {
-        small: blocks(least.arenas[n].small, full.arenas[n].small),
-        large: blocks(least.arenas[n].large, full.arenas[n].large),
-    });
+    let arena = |least: ArenaBlocks, full: ArenaBlocks| ArenaBlocks {
+        small: blocks(least.small, full.small),
+        large: blocks(least.large, full.large),
+    };
+    let arenas = std::array::from_fn(|n| arena(least.arenas[n], full.arenas[n]));
+    let file_blocks = arena(least.file_blocks, full.file_blocks);
     let connections = count(least.limits.connections_max as u64, full.limits.connections_max as u64);
-    Plan { arenas, limits: limits(&full.limits, connections as usize) }
+    Plan { arenas, limits: limits(&full.limits, connections as usize), file_blocks }
 }
 
 /// The buffers of a server whose process stays below `limit` bytes, if there is a limit; else the full size.
@@ -149,9 +156,10 @@ fn sized(shape: Shape, slots: u32, full: &Plan, limit: Option<u64>) -> Result<Pl
     Ok(fitting.expect("the least fits"))
 }
 
-/// The buffers of a server of these arrays. Fails if the system does not have the memory.
-pub(crate) fn plan(stack: &Stack, shards: u16, limit: Option<u64>) -> Result<Plan, MemoryError> {
-    let full = Plan { arenas: stack.host_options().arenas, limits: Limits::default() };
+/// The buffers of a server of these arrays, also as files if `has_files`. Fails if the system does not have the memory.
+pub(crate) fn plan(stack: &Stack, shards: u16, has_files: bool, limit: Option<u64>) -> Result<Plan, MemoryError> {
+    let file_blocks = if has_files { ARENA_BLOCKS } else { ArenaBlocks { small: 0, large: 0 } };
+    let full = Plan { arenas: stack.host_options().arenas, limits: Limits::default(), file_blocks };
     let shape = Shape { arrays: stack.arrays.len() as u64, shards };
     let slots = stack.slots_max().into();
     let plan = sized(shape, slots, &full, limit)?;
@@ -170,16 +178,17 @@ mod tests {
     use super::*;
     use uraid_arrays::options_for;
 
-    fn full(slots: u16) -> Plan {
+    fn full(slots: u16, file_blocks: ArenaBlocks) -> Plan {
         let mut arenas = options_for(slots).arenas;
         arenas[CLIENT_ARENA] = CLIENT_BLOCKS;
-        Plan { arenas, limits: Limits::default() }
+        Plan { arenas, limits: Limits::default(), file_blocks }
     }
 
     #[test]
     fn any_limit_is_kept_or_refused_with_the_least_that_is() {
         for (slots, arrays, shards) in [(2, 1, 1), (4, 1, 4), (8, 3, 2), (250, 1, 2), (27, 1, 64)] {
-            let (shape, full) = (Shape { arrays, shards }, full(slots));
+            let file_blocks = if shards == 2 { ARENA_BLOCKS } else { ArenaBlocks { small: 0, large: 0 } };
+            let (shape, full) = (Shape { arrays, shards }, full(slots, file_blocks));
             let least = shape.total(&least(&full, slots.into()));
             for limit in [1, 31 * MIB, least - 1, least, least + 1, 2 * least, 400 * MIB, u64::MAX] {
                 match sized(shape, slots.into(), &full, Some(limit)) {
@@ -189,6 +198,7 @@ mod tests {
                         assert!(
                             plan.arenas.iter().zip(&full.arenas).all(|(got, full)| got.small <= full.small.max(64))
                         );
+                        assert!(plan.file_blocks.large >= 64.min(file_blocks.large));
                         assert!(plan.arenas[1].large >= rows && plan.arenas[3].large >= rows);
                     }
                     Err(error) => {

@@ -41,6 +41,8 @@ pub(crate) enum Message {
     Array(ArrayMail),
     /// From shard 0: a client that has just connected.
     Client(OwnedFd),
+    /// From shard 0: the arrays are started, serve their files.
+    ServeFiles,
     /// From shard 0: accept no more clients, let the current ones finish.
     Close,
     /// To shard 0: this shard has no more clients.

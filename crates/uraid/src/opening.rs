@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
-use uraid_host::{Access, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
+use uraid_host::{Access, Claimed, Listener, MountError, NetError, OpenError, TooFewDescriptors};
 
 /// How long a killed process may take to release members and sockets.
 const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
@@ -87,6 +87,15 @@ pub(crate) enum ServeError {
         at: String,
         /// Why.
         source: NetError,
+    },
+    /// Nothing could be mounted.
+    #[error("--fuse")]
+    Mount(#[from] MountError),
+    /// An export has no name of its own as a file.
+    #[error("--fuse: export {name:?} has no file name of its own; expected --export-name with another name")]
+    FileName {
+        /// The name of the export.
+        name: String,
     },
     /// One name for several arrays.
     #[error("--control and --export-name are for one array, and {count} are served")]

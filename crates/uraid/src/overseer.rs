@@ -19,7 +19,7 @@ use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequ
 use crate::rpc::{BitmapCall, Method, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
-use crate::{dates, detail, frozen, member_errors, paths, silence, warn, watch, with_causes};
+use crate::{dates, detail, files, frozen, member_errors, paths, silence, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -343,6 +343,7 @@ impl Controlled for Overseer {
             name: export.name.clone(),
             read_only: export.read_only || matches!(status.gate, Gate::NoNewWrites | Gate::ReadOnly),
             mode: export.mode.map(|mode| format!("{mode:o}")),
+            file: export.file.as_ref().map(|file| file.display().to_string()),
         };
         let member_timeout = setup.options.member_timeout.unwrap_or_default();
         let is_parity = self.array.layout().level().is_parity();
@@ -426,6 +427,15 @@ impl Controlled for Overseer {
                  stop --force",
                 self.name(),
                 counted(clients.writers, "client with write access is", "clients with write access are")
+            )));
+        }
+        let frontends = &self.session.setup().frontends;
+        let open = frontends.files.as_ref().and_then(|files| files::open_text(files, &frontends.exports));
+        if let Some(open) = open.filter(|_| !force && !self.session.is_stopping()) {
+            return Err(RpcError::refused(format!(
+                "{}: {open}, perhaps by a loop device with a file system on it; unmount it, detach it (losetup -d) and \
+                 close the file, or stop --force",
+                self.name()
             )));
         }
         self.session.stop().await.map_err(|error| RpcError::refused(with_causes(&error)))

@@ -261,6 +261,9 @@ pub(crate) struct Export {
     pub read_only: bool,
     /// The mode of its unix socket, octal; none over TCP.
     pub mode: Option<String>,
+    /// Its file, if there is a FUSE mount.
+    #[serde(default)]
+    pub file: Option<String>,
 }
 
 /// The last word of the state of an array that does not run.
@@ -401,13 +404,14 @@ impl Report {
                 let text = if ms == 0 { "none".to_owned() } else { format!("{} s", ms as f64 / 1e3) };
                 field(out, "Member Timeout", &text);
             }
-            for Export { name, read_only, mode } in &server.exports {
+            for Export { name, read_only, mode, file: _ } in &server.exports {
                 let rights = if *read_only { "read-only" } else { "read-write" };
                 let way = mode.as_ref().map_or("TCP".to_owned(), |mode| format!("socket mode {mode}"));
                 field(out, "Export", &format!("{name}, {rights}, {way}"));
             }
-            for uri in &server.uris {
-                field(out, "Served At", uri);
+            let files = server.exports.iter().filter_map(|export| export.file.as_ref());
+            for place in server.uris.iter().chain(files) {
+                field(out, "Served At", place);
             }
         }
     }

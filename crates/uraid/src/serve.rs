@@ -7,7 +7,7 @@ use crate::cli::{Processors, ServeArgs};
 use crate::opening::{ServeError, Timeouts, stack};
 use crate::session::{self, life};
 use crate::stack::Stack;
-use crate::{blank, complain, frontends, log, memory, warn};
+use crate::{blank, complain, files, frontends, log, memory, warn};
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
@@ -31,14 +31,15 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
     stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     stack.blank = blank::of_stack(&stack);
-    let memory = memory::plan(&stack, shards, args.memory_limit.map(|limit| limit.bytes()))?;
-    let frontends = frontends::listen(args, nbd, &stack, shards, &timeouts)?;
+    let limit = args.memory_limit.map(|limit| limit.bytes());
+    let memory = memory::plan(&stack, shards, args.fuse.is_some(), limit)?;
+    let frontends = frontends::listen(args, nbd, &stack, shards, memory.file_blocks, &timeouts)?;
     log::add_time();
     for (index, array) in stack.indexes().zip(&stack.arrays) {
         let member = |at: usize| stack.member_name(index, at);
         announce(&array.name, &array.plan, stack.read_only_text(index), member);
     }
-    give_up_privileges(&stack, shards);
+    give_up_privileges(&stack, shards, frontends.files.is_some());
     let options = Options {
         ring: args.ring.into(),
         arenas: memory.arenas,
@@ -54,13 +55,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
 
 /// Drops the privileges before any serving thread is started, so that no thread has them. Before that, opens everything
 /// that may need them.
-fn give_up_privileges(stack: &Stack, shards: u16) {
+fn give_up_privileges(stack: &Stack, shards: u16, has_files: bool) {
     let members = stack.arrays.iter().flat_map(|array| match &array.members {
         Members::Claimed(members) => members.as_slice(),
         Members::Arrays(_) => &[],
     });
     members.for_each(|member| member.open_for(shards));
     keep_locked_memory();
+    if has_files {
+        files::guard();
+    }
     if let Err(error) = drop_privileges() {
         complain(&error);
     }

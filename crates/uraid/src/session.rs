@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stopping::Waits;
 use uraid_arrays::{ArrayIndex, ArrayMail, HostArray};
-use uraid_block::local::{Notify, Permit, Semaphore, race};
+use uraid_block::local::{Notify, Permit, Semaphore, join_pair, race};
 use uraid_block::{ShardIndex, Tick};
 use uraid_export_nbd::{Limits, Server, Statistics};
 use uraid_host::{Local, Options, Shard, Stream};
@@ -64,6 +64,8 @@ impl Heard {
 
 /// NBD on one shard.
 type NbdServer = Server<Local, Stream, HostArray>;
+/// Files on one shard.
+pub(crate) type HostServer = uraid_export_fuse::Server<HostArray>;
 
 /// The objects of one shard.
 struct Station {
@@ -72,6 +74,7 @@ struct Station {
     /// By [`ArrayIndex`].
     arrays: Vec<Rc<HostArray>>,
     nbd: Rc<NbdServer>,
+    files: Option<Rc<HostServer>>,
     heard: Heard,
 }
 
@@ -81,6 +84,7 @@ impl Station {
         match message {
             Message::Array(ArrayMail { array, mail }) => return self.arrays[array.0].deliver(mail),
             Message::Client(socket) => return self.nbd.adopt(socket, self.setup.frontends.spread.clone()),
+            Message::ServeFiles => return self.serve_files(),
             Message::CountsWanted => {
                 let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());
                 let counts = self.arrays.iter().map(of);
@@ -108,9 +112,27 @@ impl Station {
         heard.changed.notify_all();
     }
 
+    /// Serves files until the stop, or until they are unmounted.
+    fn serve_files(&self) {
+        let Some(files) = self.files.clone() else { return };
+        let (setup, is_first) = (self.setup.clone(), self.shard.index() == FIRST);
+        self.shard.spawn(async move {
+            if let Some(error) = files.serve().await.filter(|_| is_first) {
+                setup.frontends.files.iter().for_each(|files| files.say_ended(&error));
+            }
+        });
+    }
+
     /// Lets this shard's clients finish, and reports that to shard 0.
     async fn close(&self) {
-        let requests = self.nbd.stop(DRAIN_TIME_MAX).await;
+        let files = async {
+            match &self.files {
+                Some(files) => files.stop(DRAIN_TIME_MAX).await,
+                None => 0,
+            }
+        };
+        let (of_clients, of_files) = join_pair(self.nbd.stop(DRAIN_TIME_MAX), files).await;
+        let requests = of_clients + of_files;
         // Requests of this shard's clients may also wait for members on other shards.
         let members = self.unanswering();
         self.shard.post(FIRST, Message::Closed(ClientsLeft { requests, members }));

@@ -18,6 +18,8 @@ mod durable;
 mod dying;
 mod errors;
 mod examine;
+mod fuse;
+mod fuse_loop;
 mod joining;
 mod life;
 mod log;

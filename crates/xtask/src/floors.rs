@@ -14,12 +14,14 @@ const FLOORS: &[(&str, Floor)] = &[
     ("parity", Floor::Level(1)),
     ("format", Floor::Level(2)),
     ("nbd", Floor::Level(2)),
+    ("fuse", Floor::Level(2)),
     ("engine", Floor::Level(3)),
     ("volume", Floor::Level(4)),
     ("doctor", Floor::Level(4)),
     ("host", Floor::Level(5)),
     ("arrays", Floor::Level(6)),
     ("export-nbd", Floor::Level(7)),
+    ("export-fuse", Floor::Level(7)),
     ("bench", Floor::Level(7)),
     ("uraid", Floor::Level(8)),
     ("sim", Floor::Tool),
@@ -36,8 +38,9 @@ const OUTSIDE_BELOW_WATERLINE: &[&str] = &["crc", "smallvec", "thiserror", "zero
 
 /// `host` knows devices, never arrays; frontends know a device, never levels or bytes on disk.
 const NEVER: &[(&str, &[&str])] = &[
-    ("host", &["layout", "parity", "format", "nbd", "engine"]),
+    ("host", &["layout", "parity", "format", "nbd", "fuse", "engine"]),
     ("export-nbd", &["layout", "parity", "format", "engine", "arrays"]),
+    ("export-fuse", &["layout", "parity", "format", "engine", "arrays"]),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

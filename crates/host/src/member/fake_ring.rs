@@ -179,7 +179,7 @@ impl Ring for FakeRing {
                 Kind::Sync => self.disk.sync(),
                 Kind::Allocate { .. } => 0,
                 Kind::Call(call) => call.take()(),
-                Kind::Receive { .. } | Kind::Send | Kind::Poll => panic!("a member has no socket"),
+                Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } => panic!("a member has no socket"),
             };
             completions.push(Completion { token, result });
         }

@@ -63,7 +63,7 @@ impl Trial for TrialMember {
             }
             Kind::Sync => 0,
             Kind::Allocate { at, length, .. } => memory.map_or(0, |memory| memory.zero(*at, *length)),
-            Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => panic!("not for a member"),
+            Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } | Kind::Call(_) => panic!("not for a member"),
         }
     }
 }

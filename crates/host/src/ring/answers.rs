@@ -76,7 +76,7 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn new(kind: &Kind) -> Answer {
         let is_long = match kind {
-            Kind::Read { .. } | Kind::Write { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll => false,
+            Kind::Read { .. } | Kind::Write { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } => false,
             Kind::Sync | Kind::Allocate { .. } => true,
             Kind::Call(call) => !call.is_short,
         };
@@ -97,7 +97,7 @@ impl Answer {
 pub(super) fn is_change(kind: &Kind) -> bool {
     match kind {
         Kind::Write { .. } | Kind::Allocate { .. } => true,
-        Kind::Read { .. } | Kind::Sync | Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => false,
+        Kind::Read { .. } | Kind::Sync | Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } | Kind::Call(_) => false,
     }
 }
 

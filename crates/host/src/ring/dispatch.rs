@@ -50,7 +50,9 @@ fn direction(kind: &Kind) -> Option<(Direction, u64)> {
         Kind::Read { at } => Some((Direction::Read, *at)),
         Kind::Write { at, sync: false } => Some((Direction::Write, *at)),
         Kind::Write { at, sync: true } => Some((Direction::WriteDurably, *at)),
-        Kind::Sync | Kind::Allocate { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => None,
+        Kind::Sync | Kind::Allocate { .. } | Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } | Kind::Call(_) => {
+            None
+        }
     }
 }
 

@@ -65,8 +65,8 @@ pub(crate) enum Kind {
     Receive { whole: bool },
     /// Sends the buffers to the socket.
     Send,
-    /// Waits until the file is readable.
-    Poll,
+    /// Waits until the file is readable. If `is_shared`, other shards wait for the same file, and one of them is woken.
+    Poll { is_shared: bool },
     /// Runs a blocking function on a helper thread. Its return value is the result.
     Call(pool::Call),
 }
@@ -84,7 +84,7 @@ impl Kind {
     /// Whether the operation may wait for a peer for ever. It is then cancelled when its future is dropped.
     fn may_wait_forever(&self) -> bool {
         match self {
-            Kind::Receive { .. } | Kind::Send | Kind::Poll => true,
+            Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } => true,
             Kind::Read { .. } | Kind::Write { .. } | Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => false,
         }
     }

@@ -223,7 +223,7 @@ fn work(request: &mut Request) -> Work {
         Kind::Sync => Work::Sync,
         Kind::Allocate { mode, at, length } => Work::Allocate { mode: *mode, at: *at, length: *length },
         Kind::Call(call) => Work::Call(call.take()),
-        Kind::Receive { .. } | Kind::Send | Kind::Poll => panic!("sockets are not for helper threads"),
+        Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } => panic!("sockets are not for helper threads"),
     }
 }
 

@@ -39,7 +39,7 @@ fn attempt(request: &mut Request, is_ready: bool) -> Option<i32> {
         Kind::Receive { .. } => unsafe { libc::recvmsg(fd, request.message(), libc::MSG_DONTWAIT) },
         // SAFETY: as above.
         Kind::Send => unsafe { libc::sendmsg(fd, request.message(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) },
-        Kind::Poll => return is_ready.then_some(0),
+        Kind::Poll { .. } => return is_ready.then_some(0),
         Kind::Read { .. } | Kind::Write { .. } | Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => {
             panic!("files are for helper threads")
         }
@@ -53,7 +53,7 @@ impl Ring for Threads {
         // SAFETY: the caller's promise: the operation belongs to the ring until the completion.
         let it = unsafe { &mut *request };
         match it.kind {
-            Kind::Receive { .. } | Kind::Send | Kind::Poll => match attempt(it, false) {
+            Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } => match attempt(it, false) {
                 Some(result) => self.ready.push(Completion { token, result }),
                 None => self.waiting.push(Waiting { token, request }),
             },

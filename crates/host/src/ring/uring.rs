@@ -168,7 +168,10 @@ fn entry(request: &mut Request, memory: Option<u16>) -> Option<squeue::Entry> {
                 None => opcode::SendMsg::new(fd, request.message()).flags(flags as u32).build(),
             }
         }
-        Kind::Poll => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
+        Kind::Poll { is_shared } => {
+            let alone = if *is_shared { libc::EPOLLEXCLUSIVE.cast_unsigned() } else { 0 };
+            opcode::PollAdd::new(fd, libc::POLLIN as u32 | alone).build()
+        }
         Kind::Call(_) => return None,
     };
     Some(entry)

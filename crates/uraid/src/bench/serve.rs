@@ -45,8 +45,9 @@ pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) 
         read_only: false,
         mode: Some(SOCKET_MODE),
         uri,
+        file: None,
     }];
-    let frontends = Frontends { nbd, exports, controls: Vec::new(), spread: Spread::new(work.shards) };
+    let frontends = Frontends { nbd, exports, controls: Vec::new(), files: None, spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
     let arrays = vec![Assembled {
         name: NAME.to_owned(),

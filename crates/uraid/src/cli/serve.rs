@@ -14,7 +14,7 @@ use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
 
 pub(super) const SERVE: &str = "\
-Assemble arrays from their members and serve them over NBD until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
+Assemble arrays from their members and serve them over NBD, with --fuse also as files, until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
 
 The members' superblocks decide which of them are current; stale and foreign ones are left out,
 and stderr says why. When all is ready, one line with the NBD URI of each array goes to stdout.
@@ -31,6 +31,8 @@ EXAMPLES
   uraid serve disk0 disk1 disk2 disk3
   uraid serve --nbd tcp:127.0.0.1:10809 --insecure /dev/sdb /dev/sdc
   uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
+  uraid serve --fuse /mnt/arrays disk0 disk1
+  losetup --find --show --direct-io=on /mnt/arrays/home
   nbdcopy \"nbd+unix:///home?socket=/run/uraid/home.nbd\" copy.img
 
 LOG
@@ -98,6 +100,10 @@ pub(crate) struct ServeArgs {
     /// The name that NBD clients ask for [default: the array's]
     #[arg(long, value_name = "NAME")]
     pub export_name: Option<String>,
+    /// Also show each array as a file in this folder, which must be empty and becomes a FUSE mount point: for programs
+    /// that read and write files, and for loop devices (losetup)
+    #[arg(long, value_name = "FOLDER")]
+    pub fuse: Option<PathBuf>,
     /// How many threads serve [default: one per processor, at most 4]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=64))]
     pub shards: Option<u16>,
@@ -143,7 +149,7 @@ pub(crate) struct ServeArgs {
     /// [default: 600]
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     pub export_mode: Option<u32>,
-    /// Refuse writes of NBD clients. uraid itself still writes to the members: superblocks, a resync or a recovery
+    /// Refuse writes of NBD clients and to the files of --fuse. uraid itself still writes to the members: superblocks, a resync or a recovery
     #[arg(long)]
     pub export_read_only: bool,
     #[command(flatten)]

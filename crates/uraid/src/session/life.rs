@@ -11,6 +11,8 @@
 
 use super::{FIRST, Heard, Session, Setup, Station};
 use crate::clients::ClientLog;
+use crate::files;
+use crate::frontends::ArrayExport;
 use crate::message::Message;
 use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
@@ -71,16 +73,23 @@ fn say_left_behind(stack: &Stack, members: &[String]) {
 
 async fn shard_main(shard: Shard<Message>, setup: Arc<Setup>) -> Result<(), StackError> {
     let arrays = uraid_arrays::build(&shard, &setup.stack.setups(false), &setup.options);
+    let read_only_of =
+        |export: &ArrayExport| export.read_only || setup.stack.array(export.array).plan.read_only.is_some();
+    let files = setup.frontends.files.as_ref().map(|files| {
+        let exports = setup.frontends.exports.iter();
+        let exports = exports
+            .filter_map(|export| Some((export.file.clone()?, read_only_of(export), arrays[export.array.0].clone())));
+        files.server(&shard, exports)
+    });
     let exports = setup.frontends.exports.iter().map(|export| {
         let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
         let description = format!("{} {}", assembled.name, array.layout().level().name());
-        let read_only = export.read_only || assembled.plan.read_only.is_some();
-        (Export { name: export.name.clone(), description, read_only }, array)
+        (Export { name: export.name.clone(), description, read_only: read_only_of(export) }, array)
     });
     let nbd = Server::new((*shard).clone(), exports.collect(), setup.limits.clone());
     let (of, local, clients) = (setup.clone(), (*shard).clone(), ClientLog::default());
     nbd.log_to(move |news| clients.note(&of, news, local.unix_seconds()));
-    let station = Rc::new(Station { shard, setup, arrays, nbd, heard: Heard::default() });
+    let station = Rc::new(Station { shard, setup, arrays, nbd, files, heard: Heard::default() });
     let at = station.clone();
     station.shard.on_mail(move |message| at.hear(message));
     if station.shard.index() == FIRST {
@@ -131,10 +140,15 @@ impl Session {
         let started = self.start_all().await;
         if started.is_ok() && self.setup().stack.indexes().all(|index| self.is_started(index)) {
             self.serve(overseers).await;
+        } else {
+            self.close_all().await;
         }
         join_all(overseers.iter().map(|overseer| overseer.paths.look(WAITS_MAX))).await;
         overseers.iter().for_each(|overseer| overseer.say_changes());
         let stopped = self.stop_all().await;
+        if let Some(files) = &self.setup().frontends.files {
+            files.unmount(&self.station.shard).await;
+        }
         overseers.iter().for_each(|overseer| overseer.say_changes());
         if started.is_ok() && stopped.is_ok() {
             overseers.iter().for_each(|overseer| overseer.paths.say_what_vanishes());
@@ -192,27 +206,34 @@ impl Session {
         let (spread, at) = (frontends.spread.clone(), station.clone());
         let give = move |to, socket| at.shard.post(to, Message::Client(socket));
         local.spawn(station.nbd.clone().listen(frontends.nbd.clone(), spread, give));
+        station.tell_all(|| Message::ServeFiles);
         self.setup().stack.indexes().for_each(|index| self.say_started(index));
         print(&frontends.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
+        let files = frontends.exports.iter().filter_map(|export| export.file.as_ref());
+        print(&files.map(|file| format!("{}\n", file.display())).collect::<String>());
         self.stop_asked().await;
         self.is_ready.set(false);
-        station.tell_all(|| Message::Close);
-        let drained = async {
-            station.close().await;
-            station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
-        };
-        race(drained, self.say_what_clients_wait_for()).await;
+        race(self.close_all(), self.say_what_clients_wait_for()).await;
         if let Some(text) = station.heard.clients_left.borrow().text() {
             let names: Vec<&str> = station.setup.stack.arrays.iter().map(|array| array.name.as_str()).collect();
             warn(&format!("{}: {text}", names.join(", ")));
         }
     }
 
+    /// Lets the clients of all shards finish, and closes their files.
+    async fn close_all(&self) {
+        let station = &self.station;
+        station.tell_all(|| Message::Close);
+        station.close().await;
+        station.heard.wait(|heard| heard.closed_shards.get() == station.shard.count()).await;
+    }
+
     fn say_started(&self, index: ArrayIndex) {
         let (setup, array) = (self.setup(), self.array(index));
         let (name, status) = (&setup.stack.array(index).name, array.status());
         let exports = setup.frontends.exports.iter().filter(|export| export.array == index);
-        let uris: Vec<&str> = exports.map(|export| export.uri.as_str()).collect();
+        let mut uris: Vec<String> = exports.map(|export| export.uri.clone()).collect();
+        uris.extend(files::of_array(&setup.frontends.exports, index));
         let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
         let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
         warn(&format!("{name}: {level} is started, {usable} of {} slots {picture}: {place}", status.slots));

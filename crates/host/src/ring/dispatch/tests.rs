@@ -39,7 +39,7 @@ impl Ring for Scripted {
             Kind::Write { at, sync: true } => ("durable", *at),
             Kind::Sync => ("flush", 0),
             Kind::Allocate { at, .. } => ("allocate", *at),
-            Kind::Receive { .. } | Kind::Send | Kind::Poll | Kind::Call(_) => panic!("not asked for"),
+            Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } | Kind::Call(_) => panic!("not asked for"),
         };
         self.seen.borrow_mut().push((what, at, bytes));
         let result = if self.results.is_empty() { bytes as i32 } else { self.results.remove(0) };

@@ -1,0 +1,312 @@
+//! Mounting a FUSE file system, and its end.
+//! Owns: [`FuseMount`], what a mount point must be, mount(2) for root, fusermount3 for others. Not here: requests
+//! (`fuse`), the child that unmounts (`keeper`).
+//! Invariant: a mount that was made is unmounted when the process ends. A folder with files in it is never covered.
+
+use super::keeper::Keeper;
+use crate::sys::{self, Errno, errno_text};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::ffi::{CStr, CString};
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const DEVICE: &str = "/dev/fuse";
+/// Mounts for ordinary users.
+const HELPER: &str = "fusermount3";
+/// How long the drop of a mount waits until it is unmounted.
+const UNMOUNT_TIME_MAX: Duration = Duration::from_secs(5);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// Why nothing was mounted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MountError {
+    /// There is no such folder, or it cannot be looked at.
+    #[error("{}: {}; expected an empty folder, which becomes the mount point", path.display(), errno_text(*os))]
+    NoFolder {
+        /// The path given.
+        path: PathBuf,
+        /// The system's errno.
+        os: i32,
+    },
+    /// Something else is there.
+    #[error("{}: is not a folder; expected an empty folder, which becomes the mount point", path.display())]
+    NotAFolder {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The folder has contents.
+    #[error("{}: the folder is not empty, and a mount would hide what is in it; expected an empty folder", path.display())]
+    NotEmpty {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// A file system is mounted there.
+    #[error("{}: a file system is mounted there already; unmount it (umount), or name another folder", path.display())]
+    Busy {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// A mount was left by a server that is gone.
+    #[error(
+        "{0}: what is mounted there has no server any more (transport endpoint is not connected); \
+         clean it up with `umount {0}`, as an ordinary user with `{HELPER} -u {0}`", path.display()
+    )]
+    Dead {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// The kernel has no FUSE.
+    #[error(
+        "{DEVICE}: {}: the kernel has no FUSE, or has not loaded it (`modprobe fuse`); a container has to be given \
+         the device", errno_text(*os)
+    )]
+    NoDevice {
+        /// The system's errno.
+        os: i32,
+    },
+    /// The device is not for this user.
+    #[error("{DEVICE}: {}; expected the right to read and write it", errno_text(*os))]
+    DeviceRefused {
+        /// The system's errno.
+        os: i32,
+    },
+    /// Ordinary users need a helper.
+    #[error("{HELPER} is not installed, and only root may mount without it; install fuse3, or start as root")]
+    NoHelper,
+    /// The helper refused.
+    #[error("{}: {HELPER} refused: {text}", path.display())]
+    Helper {
+        /// The path given.
+        path: PathBuf,
+        /// What it said.
+        text: String,
+    },
+    /// The system refused.
+    #[error("{}: {call} failed: {}{}", path.display(), errno_text(*os), if *os == libc::EPERM {
+        "; expected the capability CAP_SYS_ADMIN, which a container may lack"
+    } else {
+        ""
+    })]
+    Os {
+        /// The path given.
+        path: PathBuf,
+        /// Which call.
+        call: &'static str,
+        /// Its errno.
+        os: i32,
+    },
+}
+
+/// Who unmounts.
+#[derive(Debug)]
+enum Unmounter {
+    Keeper(Keeper),
+    Helper {
+        child: Child,
+        /// Closed, it tells the helper to unmount.
+        socket: Option<UnixStream>,
+    },
+}
+
+/// A mounted folder. It is unmounted by [`FuseMount::let_go`], by the drop, and when the process ends.
+#[derive(Debug)]
+pub struct FuseMount {
+    path: PathBuf,
+    /// One for each shard, until the shard takes it.
+    devices: Mutex<Vec<Option<OwnedFd>>>,
+    unmounter: Mutex<Unmounter>,
+}
+
+impl FuseMount {
+    /// Mounts at the empty folder `path`, for `shards` shards. Call it before the process drops its privileges. From
+    /// now on a look at the folder waits until a shard answers.
+    pub fn new(path: &Path, shards: u16) -> Result<FuseMount, MountError> {
+        let given = path;
+        let path = mount_point(given)?;
+        let failed = |call| move |Errno(os)| MountError::Os { path: given.to_owned(), call, os };
+        let (first, unmounter) = if rustix::process::geteuid().is_root() {
+            let device = open_device()?;
+            let at = CString::new(path.as_os_str().as_bytes()).expect("the system has resolved it");
+            mount(&device, &at).map_err(failed("mount"))?;
+            // If there is no child, the mount ends now: the device is closed, and this process still may unmount.
+            let keeper = Keeper::start(&at).inspect_err(|_| {
+                let _ = sys::unmount(&at);
+            });
+            (device, Unmounter::Keeper(keeper.map_err(failed("fork"))?))
+        } else {
+            by_helper(given, &path)?
+        };
+        sys::set_nonblocking(first.as_fd()).map_err(failed("fcntl"))?;
+        let another = || match another_device(&first) {
+            Ok(device) => Ok(device),
+            // All shards then share one queue of requests that are being done, which is correct, too.
+            Err(_) => first.try_clone().map_err(|error| failed("dup")(Errno::from(error))),
+        };
+        let others = (1..shards).map(|_| another().map(Some)).collect::<Result<Vec<_>, _>>()?;
+        let devices = std::iter::once(Some(first)).chain(others).collect();
+        Ok(FuseMount { path, devices: Mutex::new(devices), unmounter: Mutex::new(unmounter) })
+    }
+
+    /// The mount point, as an absolute path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The device of a shard, once.
+    pub fn take_device(&self, shard: uraid_block::ShardIndex) -> Option<OwnedFd> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)[usize::from(shard.0)].take()
+    }
+
+    /// Closes the devices that no shard has taken, and lets the mount go: it is unmounted when the shards have dropped
+    /// theirs, too. The connection ends with the last one, and requests that nothing has answered fail.
+    pub fn let_go(&self) {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|device| drop(device.take()));
+        let mut unmounter = self.unmounter();
+        match &mut *unmounter {
+            Unmounter::Keeper(keeper) => keeper.let_go(),
+            Unmounter::Helper { socket, .. } => drop(socket.take()),
+        }
+    }
+
+    /// Whether it is unmounted, after [`FuseMount::let_go`]; also if that failed.
+    pub fn is_gone(&self) -> bool {
+        match &mut *self.unmounter() {
+            Unmounter::Keeper(keeper) => keeper.is_gone(),
+            Unmounter::Helper { child, .. } => !matches!(child.try_wait(), Ok(None)),
+        }
+    }
+
+    fn unmounter(&self) -> MutexGuard<'_, Unmounter> {
+        self.unmounter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        self.let_go();
+        let end = Instant::now() + UNMOUNT_TIME_MAX;
+        while !self.is_gone() && Instant::now() < end {
+            std::thread::sleep(LOOK_AGAIN_AFTER);
+        }
+    }
+}
+
+/// Checks that `path` is an empty folder on which nothing is mounted; returns its absolute path without links.
+fn mount_point(path: &Path) -> Result<PathBuf, MountError> {
+    let given = || path.to_owned();
+    let failed = |error: io::Error| match Errno::from(error) {
+        Errno(libc::ENOTCONN) => MountError::Dead { path: given() },
+        Errno(os) => MountError::NoFolder { path: given(), os },
+    };
+    let status = std::fs::metadata(path).map_err(failed)?;
+    if !status.is_dir() {
+        return Err(MountError::NotAFolder { path: given() });
+    }
+    let whole = std::fs::canonicalize(path).map_err(failed)?;
+    let above = whole.parent().and_then(|above| std::fs::metadata(above).ok());
+    if above.is_none_or(|above| above.dev() != status.dev()) {
+        return Err(MountError::Busy { path: given() });
+    }
+    match std::fs::read_dir(&whole).map_err(failed)?.next() {
+        None => Ok(whole),
+        Some(_) => Err(MountError::NotEmpty { path: given() }),
+    }
+}
+
+fn open_device() -> Result<OwnedFd, MountError> {
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
+    opened.map(OwnedFd::from).map_err(|error| match Errno::from(error) {
+        Errno(os @ (libc::EACCES | libc::EPERM)) => MountError::DeviceRefused { os },
+        Errno(os) => MountError::NoDevice { os },
+    })
+}
+
+fn another_device(of: &OwnedFd) -> Result<OwnedFd, MountError> {
+    let device = open_device()?;
+    sys::fuse_clone(device.as_fd(), of.as_fd()).map_err(|Errno(os)| MountError::NoDevice { os })?;
+    Ok(device)
+}
+
+fn mount(device: &OwnedFd, path: &CStr) -> Result<(), Errno> {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let options =
+        format!("fd={},rootmode=40000,user_id={user},group_id={group},default_permissions", device.as_raw_fd());
+    let options = CString::new(options).expect("digits and words");
+    sys::mount(c"uraid", path, c"fuse.uraid", &options)
+}
+
+/// Lets fusermount3 mount; it stays, and unmounts when the socket to it is closed.
+fn by_helper(given: &Path, path: &Path) -> Result<(OwnedFd, Unmounter), MountError> {
+    // The helper opens the device itself, so this only finds the clear reason if there is none.
+    if let Err(error @ MountError::NoDevice { .. }) = open_device() {
+        return Err(error);
+    }
+    let failed =
+        |call| move |error: io::Error| MountError::Os { path: given.to_owned(), call, os: Errno::from(error).0 };
+    let (socket, its) = UnixStream::pair().map_err(failed("socketpair"))?;
+    // This descriptor stays open in the helper; ours is closed below.
+    let its =
+        sys::duplicate_for_child(its.as_fd()).map_err(|Errno(os)| failed("dup")(io::Error::from_raw_os_error(os)))?;
+    let mut command = Command::new(HELPER);
+    command.args(["-o", "nosuid,nodev,fsname=uraid,subtype=uraid,default_permissions,auto_unmount", "--"]).arg(path);
+    command.env("_FUSE_COMMFD", its.as_raw_fd().to_string());
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = spawned.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoHelper,
+        _ => failed("exec")(error),
+    })?;
+    drop(its);
+    match received_device(&socket) {
+        Some(device) => Ok((device, Unmounter::Helper { child, socket: Some(socket) })),
+        None => {
+            let mut text = String::new();
+            let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
+            let _ = child.wait();
+            let text = text.trim().trim_start_matches("fusermount3: ").lines().collect::<Vec<_>>().join("; ");
+            Err(MountError::Helper { path: given.to_owned(), text })
+        }
+    }
+}
+
+/// The descriptor that the helper sends; `None`: it ended without one.
+fn received_device(socket: &UnixStream) -> Option<OwnedFd> {
+    let mut byte = [0; 8];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_folder_without_a_mount_becomes_a_mount_point() {
+        let folder = std::env::temp_dir().join(format!("uraid-mount-{}", std::process::id()));
+        let inner = folder.join("inner");
+        std::fs::create_dir_all(&inner).expect("the temporary folder is writable");
+        assert_eq!(mount_point(&inner), std::fs::canonicalize(&inner).map_err(|_| unreachable!()));
+        let refused = mount_point(&folder).expect_err("it has a folder in it").to_string();
+        assert!(refused.contains("is not empty"), "{refused}");
+        let refused = mount_point(&folder.join("none")).expect_err("it is not there").to_string();
+        assert!(refused.contains("no such file or directory (errno 2); expected an empty folder"), "{refused}");
+        let file = inner.join("file");
+        std::fs::write(&file, "").expect("room");
+        assert!(mount_point(&file).expect_err("a file").to_string().contains("is not a folder"));
+        assert!(mount_point(Path::new("/proc")).expect_err("procfs").to_string().contains("mounted there already"));
+        std::fs::remove_dir_all(&folder).expect("our own");
+    }
+}
