@@ -270,7 +270,7 @@ impl<W: World> Lifecycle<W> {
         if let Some(bitmap) = &bitmap {
             bitmap.clearing_over().await;
         }
-        let outcome = match frozen {
+        let mut outcome = match frozen {
             Some(error) => {
                 mark::hit(Mark::StoppedFrozen);
                 Err(if self.steward.shared.is_redundant() {
@@ -302,7 +302,9 @@ impl<W: World> Lifecycle<W> {
         self.judge.collection_over().await;
         let version = steward.master().version();
         if outcome.is_ok() && !is_read_only && self.steward.shared.is_redundant() {
-            let _ = self.recorder.record_up_to(version).await;
+            if let Err(error) = self.recorder.record_up_to(version).await {
+                outcome = Err(StopError::Frozen(error));
+            }
         }
         let last = self.recorder.turn().await;
         let last_of_bitmap = match &bitmap {
