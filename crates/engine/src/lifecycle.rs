@@ -301,10 +301,12 @@ impl<W: World> Lifecycle<W> {
         // A member's failure may not be in the superblocks yet. After this no superblock is written.
         self.judge.collection_over().await;
         let version = steward.master().version();
-        if outcome.is_ok() && !is_read_only && self.steward.shared.is_redundant() {
-            if let Err(error) = self.recorder.record_up_to(version).await {
-                outcome = Err(StopError::Frozen(error));
-            }
+        if outcome.is_ok()
+            && !is_read_only
+            && self.steward.shared.is_redundant()
+            && let Err(error) = self.recorder.record_up_to(version).await
+        {
+            outcome = Err(StopError::Frozen(error));
         }
         let last = self.recorder.turn().await;
         let last_of_bitmap = match &bitmap {

@@ -7,7 +7,7 @@ use crate::common::{MIB, Scratch, Served, next_random, pattern, wait};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -315,8 +315,11 @@ fn what_cannot_be_a_mount_point_is_refused_with_the_reason() {
     let threads = fs::read_dir(format!("/proc/{}/task", mounted.served().pid())).expect("procfs");
     let listed = threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("children")));
     let children: Vec<String> = listed.map(|children| children.expect("procfs")).collect();
-    let children: Vec<i32> =
-        children.iter().flat_map(|list| list.split_whitespace()).map(|child| child.parse().expect("a number")).collect();
+    let children: Vec<i32> = children
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .map(|child| child.parse().expect("a number"))
+        .collect();
     assert!(!children.is_empty(), "a child keeps the mount");
     for child in children {
         let child = rustix::process::Pid::from_raw(child).expect("not 0");

@@ -246,23 +246,22 @@ fn mount(device: &OwnedFd, path: &CStr) -> Result<(), Errno> {
 
 /// Lets fusermount3 mount; it stays, and unmounts when the socket to it is closed.
 fn by_helper(given: &Path, path: &Path) -> Result<(OwnedFd, Unmounter), MountError> {
-    // The helper opens the device itself, so this only finds the clear reason if there is none.
-    if let Err(error @ MountError::NoDevice { .. }) = open_device() {
-        return Err(error);
-    }
+    // The helper opens the device with the rights of the user, so this finds the clear reason if it cannot.
+    drop(open_device()?);
     let failed =
         |call| move |error: io::Error| MountError::Os { path: given.to_owned(), call, os: Errno::from(error).0 };
-    let (socket, its) = UnixStream::pair().map_err(failed("socketpair"))?;
-    // This descriptor stays open in the helper; ours is closed below.
-    let its =
-        sys::duplicate_for_child(its.as_fd()).map_err(|Errno(os)| failed("dup")(io::Error::from_raw_os_error(os)))?;
+    let (socket, other_end) = UnixStream::pair().map_err(failed("socketpair"))?;
+    // What the helper inherits. Here it is closed below: if the helper ends without an answer, nothing holds this end.
+    let its = sys::duplicate_for_child(other_end.as_fd());
+    let its = its.map_err(|Errno(os)| failed("dup")(io::Error::from_raw_os_error(os)))?;
+    drop(other_end);
     let mut command = Command::new(HELPER);
     command.args(["-o", "nosuid,nodev,fsname=uraid,subtype=uraid,default_permissions,auto_unmount", "--"]).arg(path);
     command.env("_FUSE_COMMFD", its.as_raw_fd().to_string());
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => MountError::NoHelper,
-        _ => failed("exec")(error),
+    let mut child = spawned.map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        if is_missing { MountError::NoHelper } else { failed("exec")(error) }
     })?;
     drop(its);
     match received_device(&socket) {
@@ -283,10 +282,11 @@ fn received_device(socket: &UnixStream) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
-    control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    })
+    control.drain().find_map(
+        |message| {
+            if let RecvAncillaryMessage::ScmRights(mut files) = message { files.next() } else { None }
+        },
+    )
 }
 
 #[cfg(test)]
