@@ -326,7 +326,8 @@ fn what_cannot_be_a_mount_point_is_refused_with_the_reason() {
         rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("our own");
     }
     mounted.served().kill_unawaited();
-    wait(|| fs::metadata(&folder).is_err_and(|error| error.raw_os_error() == Some(107))).expect("a dead mount");
+    // Not its attributes: the kernel may still have them in its cache.
+    wait(|| fs::read_dir(&folder).is_err_and(|error| error.raw_os_error() == Some(107))).expect("a dead mount");
     let dead = other.serve(&["--fuse", &folder], &others).end();
     dead.expect_refused(&["transport endpoint is not connected", &format!("umount {folder}"), "fusermount3 -u"]);
 }

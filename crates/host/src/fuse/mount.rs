@@ -213,7 +213,9 @@ fn mount_point(path: &Path) -> Result<PathBuf, MountError> {
     let whole = std::fs::canonicalize(path).map_err(failed)?;
     let above = whole.parent().and_then(|above| std::fs::metadata(above).ok());
     if above.is_none_or(|above| above.dev() != status.dev()) {
-        return Err(MountError::Busy { path: given() });
+        // The kernel may have answered from its cache until now; to open a folder, it has to ask the server.
+        let is_dead = std::fs::read_dir(&whole).is_err_and(|error| Errno::from(error) == Errno(libc::ENOTCONN));
+        return Err(if is_dead { MountError::Dead { path: given() } } else { MountError::Busy { path: given() } });
     }
     match std::fs::read_dir(&whole).map_err(failed)?.next() {
         None => Ok(whole),
