@@ -103,6 +103,8 @@ pub struct BitmapStatus {
     pub chunk: Sectors,
     /// Chunks in all.
     pub chunks: u64,
+    /// How many writes may be behind on write-mostly members; 0: none.
+    pub write_behind: u32,
     /// Bits that are set.
     pub dirty: u64,
     /// Groups of 2048 bits of which some are set.
@@ -149,7 +151,8 @@ impl<W: World> Bitmap<W> {
             groups_dirty += 1;
             from = (chunk / 2048 + 1) * 2048;
         }
-        BitmapStatus { chunk: header.chunk(), chunks: header.chunks(), dirty: state.image.count(), groups_dirty }
+        let (chunk, chunks, dirty) = (header.chunk(), header.chunks(), state.image.count());
+        BitmapStatus { chunk, chunks, write_behind: header.write_behind, dirty, groups_dirty }
     }
 
     /// A member with fewer events may have missed writes whose bits were cleared.

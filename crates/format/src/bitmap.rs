@@ -23,7 +23,8 @@ const LOCKLESS_START: u64 = 1024;
 const PAGE_BYTES: u64 = 4096;
 const MAGIC: u32 = 0x6d74_6962;
 const CHUNK_BYTES_MIN: u32 = 512;
-const WRITE_BEHIND_MAX: u32 = 16_383;
+/// The most writes that may be behind.
+pub const WRITE_BEHIND_MAX: u32 = 16_383;
 /// The largest number of seconds that md accepts between two rounds.
 const DAEMON_SLEEP_MAX: u32 = i32::MAX as u32;
 /// No length on disk reaches this: 2^63 bytes.

@@ -262,7 +262,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let raid1 = made(Version::V1_2, Level::Raid1, 65_536, NewPolicy::Resync);
         assert_eq!(changed(&raid1, &Change::Ppl), Err(UpdateError::Level { level: "raid1" }));
-        let bitmap = made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Bitmap { chunk: None });
+        let bitmap = made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Bitmap { chunk: None, write_behind: 0 });
         assert_eq!(changed(&bitmap, &Change::Ppl), Err(UpdateError::Bitmap));
         assert_eq!(changed(&bitmap, &Change::NoPpl), Ok(bitmap.clone()), "its bitmap stays");
         let many = Superblock { raid_disks: 65, ..made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Resync) };

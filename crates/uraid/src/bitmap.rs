@@ -12,14 +12,23 @@ use uraid_block::Sectors;
 pub(crate) fn run(args: &BitmapArgs) -> Result<(), ClientError> {
     let (array, place) = args.array_and_place();
     let call = match place {
-        BitmapPlace::Internal => BitmapCall::Add { chunk_sectors: args.bitmap_chunk.map(|chunk| chunk.0) },
+        BitmapPlace::Internal => BitmapCall::Add {
+            chunk_sectors: args.bitmap_chunk.map(|chunk| chunk.0),
+            write_behind: args.write_behind.unwrap_or(0),
+        },
         BitmapPlace::None => BitmapCall::Remove,
     };
     let mut client = client::find(array, args.control.as_deref())?;
     let answer = client.bitmap(call)?;
     let name = answer.get("array").and_then(Value::as_str).unwrap_or("?");
     print(&match answer.get("chunk_sectors").and_then(Value::as_u64) {
-        Some(chunk) => format!("{name}: has a bitmap, a bit for each {}\n", Sectors(chunk).size()),
+        Some(chunk) => {
+            let behind = match args.write_behind {
+                Some(writes) => format!(", write-behind of at most {writes}"),
+                None => String::new(),
+            };
+            format!("{name}: has a bitmap, a bit for each {}{behind}\n", Sectors(chunk).size())
+        }
         None => format!("{name}: has no bitmap any more\n"),
     });
     Ok(())

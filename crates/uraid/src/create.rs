@@ -74,7 +74,17 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
 
 /// What --consistency-policy and --bitmap say together; ends the process if they contradict each other.
 fn policy(args: &CreateArgs) -> NewPolicy {
-    let bitmap = NewPolicy::Bitmap { chunk: args.bitmap_chunk };
+    if args.write_behind.is_some() {
+        if args.level != Level::Raid1 {
+            usage_error("--write-behind is for raid1, whose members can be write-mostly");
+        }
+        if args.bitmap != Some(BitmapPlace::Internal) && args.consistency_policy != Some(Policy::Bitmap) {
+            usage_error(
+                "--write-behind needs a bitmap, which knows what write-mostly members lack: add --bitmap=internal",
+            );
+        }
+    }
+    let bitmap = NewPolicy::Bitmap { chunk: args.bitmap_chunk, write_behind: args.write_behind.unwrap_or(0) };
     match (args.consistency_policy, args.bitmap) {
         (None, None) => NewPolicy::IfLarge,
         (None, Some(BitmapPlace::None)) | (Some(Policy::Resync), None | Some(BitmapPlace::None)) => NewPolicy::Resync,
@@ -171,7 +181,15 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         (_, Level::Linear | Level::Raid0) => String::new(),
         (Some(bitmap), _) => {
             let (chunks, chunk) = (bitmap.header().chunks(), sizes::exact(bitmap.header().chunk()));
-            format!("  bitmap: internal, {chunks} chunks of {chunk}; after a crash only dirty ones are resynced\n")
+            let behind = match bitmap.header().write_behind {
+                0 => String::new(),
+                writes => {
+                    format!("  write-behind: at most {writes} writes, on members that `uraid write-mostly` names\n")
+                }
+            };
+            format!(
+                "  bitmap: internal, {chunks} chunks of {chunk}; after a crash only dirty ones are resynced\n{behind}"
+            )
         }
         (None, _) if options.policy == NewPolicy::Ppl => {
             "  consistency policy: ppl; after a crash nothing is resynced\n".to_owned()

@@ -343,6 +343,9 @@ impl Report {
         out.push('\n');
         if self.consistency_policy == "bitmap" {
             field(out, "Intent Bitmap", "Internal");
+            if let Some(writes) = self.bitmap.map(|bitmap| bitmap.write_behind).filter(|writes| *writes > 0) {
+                field(out, "Write Mode", &format!("Allow write behind, max {writes}"));
+            }
             out.push('\n');
         }
         field(out, "Update Time", &dates::utc(self.updated));

@@ -6,6 +6,7 @@
 use crate::pass_calls::{self, PassCall};
 use serde_json::{Value, json};
 use uraid_format::MemberFlag;
+use uraid_format::bitmap::WRITE_BEHIND_MAX;
 
 /// The most bytes of a request's line.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -85,6 +86,8 @@ pub(crate) enum BitmapCall {
     Add {
         /// What a bit stands for; `None`: as mdadm chooses.
         chunk_sectors: Option<u64>,
+        /// How many writes may be behind; 0: none.
+        write_behind: u32,
     },
     /// The array loses it.
     Remove,
@@ -92,17 +95,27 @@ pub(crate) enum BitmapCall {
 
 impl BitmapCall {
     fn parse<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<BitmapCall> {
-        match (param("bitmap").and_then(Value::as_str)?, param("chunk_sectors").filter(|value| !value.is_null())) {
-            ("internal", None) => Some(BitmapCall::Add { chunk_sectors: None }),
-            ("internal", Some(chunk)) => Some(BitmapCall::Add { chunk_sectors: Some(chunk.as_u64()?) }),
-            ("none", None) => Some(BitmapCall::Remove),
+        let number = |name| match param(name).filter(|value| !value.is_null()) {
+            Some(value) => value.as_u64().map(Some),
+            None => Some(None),
+        };
+        let (chunk_sectors, behind) = (number("chunk_sectors")?, number("write_behind")?);
+        match param("bitmap").and_then(Value::as_str)? {
+            "internal" => {
+                let write_behind =
+                    u32::try_from(behind.unwrap_or(0)).ok().filter(|found| *found <= WRITE_BEHIND_MAX)?;
+                Some(BitmapCall::Add { chunk_sectors, write_behind })
+            }
+            "none" if chunk_sectors.is_none() && behind.is_none() => Some(BitmapCall::Remove),
             _ => None,
         }
     }
 
     fn params(self) -> Value {
         match self {
-            BitmapCall::Add { chunk_sectors } => json!({ "bitmap": "internal", "chunk_sectors": chunk_sectors }),
+            BitmapCall::Add { chunk_sectors, write_behind } => {
+                json!({ "bitmap": "internal", "chunk_sectors": chunk_sectors, "write_behind": write_behind })
+            }
             BitmapCall::Remove => json!({ "bitmap": "none" }),
         }
     }
@@ -182,7 +195,8 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         (Some("bitmap"), _) => match BitmapCall::parse(&param) {
             Some(call) => Method::Bitmap(call),
             None => {
-                let text = "bitmap takes {\"bitmap\": \"internal\", \"chunk_sectors\": sectors or null}, or \
+                let text = "bitmap takes {\"bitmap\": \"internal\", \"chunk_sectors\": sectors or null, \
+                            \"write_behind\": 0 to 16383 or null}, or \
                             {\"bitmap\": \"none\"}";
                 return fail(RpcError::INVALID_PARAMS, text);
             }
@@ -289,12 +303,14 @@ mod tests {
 
     #[test]
     fn changes_of_the_bitmap_survive_the_way() {
-        let chunks = [None, Some(64)].map(|chunk_sectors| BitmapCall::Add { chunk_sectors });
+        let chunks = [(None, 0), (Some(64), 16_383)];
+        let chunks = chunks.map(|(chunk_sectors, write_behind)| BitmapCall::Add { chunk_sectors, write_behind });
         for call in chunks.into_iter().chain([BitmapCall::Remove]) {
             let line = call_line(&Method::Bitmap(call));
             assert_eq!(parse_call(line.as_bytes()).expect("a call").method, Method::Bitmap(call));
         }
-        for params in ["{}", "{\"bitmap\":\"file\"}", "{\"bitmap\":\"internal\",\"chunk_sectors\":-1}"] {
+        let behind = "{\"bitmap\":\"internal\",\"write_behind\":16384}";
+        for params in ["{}", "{\"bitmap\":\"file\"}", "{\"bitmap\":\"internal\",\"chunk_sectors\":-1}", behind] {
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"bitmap\",\"params\":{params}}}");
             assert_eq!(parse_call(line.as_bytes()).expect_err(params).1.code, RpcError::INVALID_PARAMS);
         }

@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_name_costs_no_event_so_that_a_bitmap_stays_current() {
-        let before = array(Level::Raid1, NewPolicy::Bitmap { chunk: None });
+        let before = array(Level::Raid1, NewPolicy::Bitmap { chunk: None, write_behind: 0 });
         let old = plan(&before);
         let name = Change::Name(SetName::new("", "other").expect("a short name"));
         let steps = steps(&old, &name).expect("a name");

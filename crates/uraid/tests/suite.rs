@@ -39,4 +39,5 @@ mod spares;
 mod suggestions;
 mod update;
 mod waiting;
+mod write_behind;
 mod write_mostly;

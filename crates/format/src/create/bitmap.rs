@@ -20,6 +20,8 @@ pub enum NewPolicy {
     Bitmap {
         /// A power of two.
         chunk: Option<Sectors>,
+        /// How many writes of a raid1 may be behind on its write-mostly members; 0: none.
+        write_behind: u32,
     },
     /// By a partial parity log; raid5 only.
     Ppl,
@@ -58,7 +60,11 @@ pub enum NoBitmapPlace {
 
 /// The bitmap of a new array.
 pub(super) fn first_bitmap(options: &CreateOptions, placement: &BitmapPlacement, covered: Sectors) -> BitmapImage {
-    filled(options.set_uuid, 0, placement, covered)
+    let mut bitmap = filled(options.set_uuid, 0, placement, covered);
+    if let NewPolicy::Bitmap { write_behind, .. } = options.policy {
+        bitmap.change_header(|header| header.write_behind = write_behind);
+    }
+    bitmap
 }
 
 /// A bitmap for an array that has none.
@@ -137,7 +143,7 @@ pub(super) fn choose_bitmap(options: &CreateOptions, size: Sectors) -> Result<Op
             return Err(CreateError::NoBitmap { level: options.level.name() });
         }
         NewPolicy::IfLarge => None,
-        NewPolicy::Bitmap { chunk } => chunk,
+        NewPolicy::Bitmap { chunk, .. } => chunk,
     };
     let copies = if options.level == Level::Raid10 { (options.layout & 255) * (options.layout >> 8 & 255) } else { 1 };
     let covered = match options.level {

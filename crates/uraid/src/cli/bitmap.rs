@@ -1,7 +1,7 @@
 //! `uraid bitmap` on the command line.
 //! Owns: its options and help texts. Not here: what it does (`crate::bitmap`).
 
-use super::create::{BitmapPlace, bitmap_place};
+use super::create::{BitmapPlace, bitmap_place, write_behind};
 use clap::Args;
 use std::path::PathBuf;
 use uraid_block::Sectors;
@@ -19,6 +19,8 @@ pub(super) const BITMAP_AFTER: &str = "\
 EXAMPLES
   uraid bitmap home internal
   uraid bitmap home internal --bitmap-chunk 16M
+  uraid bitmap home internal --write-behind
+  uraid bitmap home internal --write-behind=64
   uraid bitmap home none
   uraid bitmap --control /tmp/home.ctl none
 
@@ -36,6 +38,11 @@ pub(crate) struct BitmapArgs {
     /// What a bit stands for: a power of two; a bare number is in KiB [default: as mdadm chooses]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub bitmap_chunk: Option<Sectors>,
+    /// raid1: answer at most N writes at once before write-mostly members have them, at most 16383. Flushes wait for all
+    /// members [default with the option alone: 256]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "256",
+        value_parser = write_behind)]
+    pub write_behind: Option<u32>,
     /// The array's name or one of its members, then `internal` or `none`
     #[arg(required = true, num_args = 1..=2, value_name = "ARRAY> <WHERE")]
     array_and_place: Vec<String>,
@@ -53,6 +60,9 @@ impl BitmapArgs {
         match bitmap_place(place) {
             Ok(BitmapPlace::None) if self.bitmap_chunk.is_some() => {
                 super::usage_error_of("bitmap", "--bitmap-chunk is of a bitmap that is added: WHERE is none")
+            }
+            Ok(BitmapPlace::None) if self.write_behind.is_some() => {
+                super::usage_error_of("bitmap", "--write-behind is of a bitmap that is added: WHERE is none")
             }
             Ok(place) => (array, place),
             Err(text) => super::usage_error_of("bitmap", &text),

@@ -9,6 +9,7 @@ use std::fmt;
 use uraid_block::Sectors;
 use uraid_block::sizes::{MemberSize, parse_member_size, parse_size};
 use uraid_format::Version;
+use uraid_format::bitmap::WRITE_BEHIND_MAX;
 use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
 
 pub(super) const CREATE: &str = "\
@@ -34,6 +35,8 @@ EXAMPLES
       uraid create -l 6 -n 8 -c 64K -N pool /dev/sd[b-i]
   A raid10 with two far copies, one member to come later:
       uraid create -l 10 -n 4 -p f2 -N fast /dev/sdb /dev/sdc /dev/sdd missing
+  A mirror that does not wait for its slow member, which `uraid write-mostly` names:
+      uraid create -l 1 -n 2 -b internal --write-behind -N away fast.img slow.img
   A stripe over two raid6 arrays (raid60):
       uraid create -l 6 -n 4 -N left /dev/sd[b-e]
       uraid create -l 6 -n 4 -N right /dev/sd[f-i]
@@ -89,6 +92,11 @@ pub(crate) struct CreateArgs {
     /// What a bit of the bitmap stands for: a power of two; a bare number is in KiB [default: as mdadm chooses]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "bitmap")]
     pub bitmap_chunk: Option<Sectors>,
+    /// raid1: answer at most N writes at once before write-mostly members have them, at most 16383; needs a bitmap. Flushes
+    /// wait for all members [default with the option alone: 256]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "256",
+        value_parser = write_behind)]
+    pub write_behind: Option<u32>,
     /// What the array is called [default: the first eight digits of its UUID]
     #[arg(short = 'N', long, value_name = "NAME", value_parser = valid_name)]
     pub name: Option<String>,
@@ -189,6 +197,12 @@ impl fmt::Display for BitmapPlace {
             BitmapPlace::Internal => "internal",
         })
     }
+}
+
+/// Reads how many writes may be behind.
+pub(super) fn write_behind(text: &str) -> Result<u32, String> {
+    let found = text.parse().ok().filter(|found| (1..=WRITE_BEHIND_MAX).contains(found));
+    found.ok_or_else(|| format!("{text} writes may not be behind, expected 1 to {WRITE_BEHIND_MAX}"))
 }
 
 /// Reads where a bitmap is to be.

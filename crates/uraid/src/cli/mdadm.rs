@@ -32,8 +32,9 @@ const NO_POLICY: &str = "has no journal: a raid5 with create --consistency-polic
 const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
 const FAILFAST: &str =
     "makes members of a running array failfast: `uraid failfast ARRAY MEMBER...`, and with --clear no longer";
-const NO_WRITE_MOSTLY: &str =
-    "makes members of a running array write-mostly: `uraid write-mostly ARRAY MEMBER...`; it has no write-behind yet";
+const NO_WRITE_MOSTLY: &str = "makes members of a running array write-mostly: `uraid write-mostly ARRAY MEMBER...`";
+const NO_WRITE_BEHIND: &str =
+    "has --write-behind where a bitmap is made: `uraid create --bitmap=internal`, `uraid bitmap ARRAY internal`";
 const ACCESS: &str = "has a command for each: `uraid readonly ARRAY`, `uraid readwrite ARRAY`";
 
 /// mdadm's modes and options that uraid lacks, and why. The reason continues a sentence that begins with "uraid".
@@ -100,7 +101,8 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--action"], NO_ACTION),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
     (&["--write-journal", "--add-journal", "add-journal"], NO_POLICY),
-    (&["--write-mostly", "--write-behind"], NO_WRITE_MOSTLY),
+    (&["--write-mostly"], NO_WRITE_MOSTLY),
+    (&["--write-behind"], NO_WRITE_BEHIND),
     (&["--failfast", "--nofailfast"], FAILFAST),
     (&["--readonly", "-o", "-w", "--readwrite"], ACCESS),
     (

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use uraid_block::Sectors;
 use uraid_engine::view::Gate;
 use uraid_engine::{ChangeBitmapError, Status};
+use uraid_layout::Level;
 
 /// What a report says of the bitmap, which may have been added or removed since the start.
 pub(super) fn show(status: &Status, report: &mut Report) {
@@ -23,6 +24,7 @@ pub(super) fn show(status: &Status, report: &mut Report) {
     report.bitmap = status.bitmap.map(|bitmap| report::Bitmap {
         chunk_sectors: bitmap.chunk.0,
         chunks: bitmap.chunks,
+        write_behind: bitmap.write_behind,
         dirty: bitmap.dirty,
         pages_dirty: bitmap.groups_dirty,
     });
@@ -31,16 +33,39 @@ pub(super) fn show(status: &Status, report: &mut Report) {
 impl Overseer {
     pub(super) async fn change_bitmap(&self, call: BitmapCall) -> Result<Value, RpcError> {
         let outcome = match call {
-            BitmapCall::Add { chunk_sectors } => match self.array.choose_bitmap(chunk_sectors.map(Sectors)) {
-                Ok(bitmap) => self.array.add_bitmap(bitmap).await,
-                Err(error) => Err(error),
-            },
+            BitmapCall::Add { chunk_sectors, write_behind } => {
+                if write_behind > 0 {
+                    self.check_write_behind()?;
+                }
+                match self.array.choose_bitmap(chunk_sectors.map(Sectors)) {
+                    Ok(mut bitmap) => {
+                        bitmap.image.change_header(|header| header.write_behind = write_behind);
+                        self.array.add_bitmap(bitmap).await
+                    }
+                    Err(error) => Err(error),
+                }
+            }
             BitmapCall::Remove => self.array.remove_bitmap().await,
         };
         self.say_changes();
         outcome.map_err(|error| RpcError::refused(self.bitmap_text(&error)))?;
         let chunk = self.status().bitmap.map(|bitmap| bitmap.chunk.0);
         Ok(json!({ "array": self.name(), "chunk_sectors": chunk }))
+    }
+
+    /// Whether a write of this array can be behind.
+    fn check_write_behind(&self) -> Result<(), RpcError> {
+        let (name, level) = (self.name(), self.array.layout().level());
+        if level != Level::Raid1 {
+            let text = format!("{name}: {} has no write-behind: only raid1 has, as with md", level.name());
+            return Err(RpcError::refused(text));
+        }
+        if !self.array.view().last_copies().is_empty() {
+            return Ok(());
+        }
+        Err(RpcError::refused(format!(
+            "{name}: no member is write-mostly, and write-behind is for these: `uraid write-mostly {name} MEMBER` first"
+        )))
     }
 
     fn bitmap_text(&self, error: &ChangeBitmapError) -> String {

@@ -10,6 +10,9 @@ pub(crate) struct Bitmap {
     pub chunk_sectors: u64,
     /// Bits.
     pub chunks: u64,
+    /// How many writes may be behind on write-mostly members; 0: none.
+    #[serde(default)]
+    pub write_behind: u32,
     /// Bits that are set.
     pub dirty: u64,
     /// Groups of 2048 bits of which some are set.
