@@ -278,22 +278,33 @@ impl Rig {
         plan
     }
 
-    /// Draws unreadable sectors on any members, as long as each stripe can lose them.
+    /// Draws unreadable sectors on any members, as long as each stripe can lose them. For one of its sectors, a failfast member
+    /// can fail as a whole.
     fn draw_unreadable(&mut self, plan: &mut Plan) {
-        let missing = self.judge.missing(&plan.victims);
         for _ in 0..self.rng.between(0, u64::from(READ_ERRORS_MAX)) {
             let slot = self.any_slot();
             let sector = self.rng.below(self.setup.data_sizes[usize::from(slot)]);
-            let bad = |place: Place, list: &BTreeMap<u16, BTreeSet<u64>>| {
-                missing.contains(&place.slot) || list.get(&place.slot).is_some_and(|bad| bad.contains(&place.sector))
-            };
-            let mut list = plan.unreadable.clone();
+            let (mut list, mut victims) = (plan.unreadable.clone(), plan.victims.clone());
             list.entry(slot).or_default().insert(sector);
-            let is_fine = self.judge.model.survives_at(Place { slot, sector }, &|place| bad(place, &list));
-            if !self.setup.is_redundant() || is_fine || self.judge.is_over_budget.get() {
-                plan.unreadable = list;
+            if self.disk(slot).is_failfast() {
+                victims.insert(slot);
+            }
+            let is_free = !self.setup.is_redundant() || self.judge.is_over_budget.get();
+            if is_free || self.is_within(&victims) && self.survives_unreadable(&list, &victims) {
+                (plan.unreadable, plan.victims) = (list, victims);
             }
         }
+    }
+
+    /// Whether every stripe can lose these sectors, and these members in addition.
+    fn survives_unreadable(&self, list: &BTreeMap<u16, BTreeSet<u64>>, victims: &BTreeSet<u16>) -> bool {
+        let missing = self.judge.missing(victims);
+        let is_bad = |place: Place| {
+            missing.contains(&place.slot) || list.get(&place.slot).is_some_and(|bad| bad.contains(&place.sector))
+        };
+        list.iter()
+            .flat_map(|(slot, sectors)| sectors.iter().map(|sector| Place { slot: *slot, sector: *sector }))
+            .all(|place| self.judge.model.survives_at(place, &is_bad))
     }
 
     /// Whether more stripes may be corrupted silently: at most a third of the array.

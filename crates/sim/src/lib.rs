@@ -14,6 +14,7 @@ pub mod disk;
 pub mod executor;
 pub mod exhaust;
 pub mod faults;
+mod flag_changes;
 pub mod fleet;
 pub mod judge;
 pub mod legal_errors;

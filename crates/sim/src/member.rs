@@ -123,6 +123,7 @@ pub struct Disk {
     bus: Cell<Option<ErrorKind>>,
     /// Whether an array fails the member when it is full.
     is_failed_when_full: Cell<bool>,
+    is_failfast: Cell<bool>,
     watch: RefCell<Option<Rc<dyn Watch>>>,
     hits: RefCell<[u64; FaultKind::COUNT]>,
     may_be_failed: Cell<bool>,
@@ -168,6 +169,7 @@ impl Disk {
             is_gone: Cell::new(false),
             bus: Cell::new(None),
             is_failed_when_full: Cell::new(false),
+            is_failfast: Cell::new(false),
             watch: RefCell::default(),
             hits: RefCell::default(),
             may_be_failed: Cell::new(false),

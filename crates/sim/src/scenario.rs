@@ -364,6 +364,7 @@ impl Rig {
         self.check_by_hand(live);
         self.change_bitmap_by_hand(live);
         self.change_access_by_hand(live);
+        self.change_flags_by_hand(live);
         let victims = &plan.victims;
         if let Some(&slot) = victims.first()
             && self.setup.kinds.has(FaultKind::ByHand)

@@ -93,6 +93,8 @@ pub struct Setup {
     pub has_ppl: bool,
     /// The members of a mirror that are write-mostly.
     pub write_mostly: SlotSet,
+    /// The members of a mirror that are failfast. An operator clears the flag and sets it again.
+    pub failfast: SlotSet,
 }
 
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
@@ -200,8 +202,10 @@ impl Setup {
             has_logs: false,
             has_ppl: false,
             write_mostly: SlotSet::EMPTY,
+            failfast: SlotSet::EMPTY,
         };
         let (setup, may_be_behind) = setup.with_write_mostly();
+        let setup = setup.with_failfast();
         let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty, may_be_behind) };
         // Derived from a drawn number, so that all else that existing seeds draw stays the same.
         let has_logs = !is_plain && crate::rng::mix(setup.array ^ 0xbad).is_multiple_of(3);
@@ -223,6 +227,15 @@ impl Setup {
         // Many of these wait for a slow member.
         let slow_disk = write_mostly.iter().next().map(|slot| slot.0).filter(|_| may_be_behind && flags & 2 == 2);
         (Setup { write_mostly, slow_disk: slow_disk.or(self.slow_disk), ..self }, may_be_behind)
+    }
+
+    /// The same array with failfast members, as with write-mostly ones.
+    fn with_failfast(self) -> Setup {
+        let (flags, slots) = (crate::rng::mix(self.array ^ 0xfa57), self.shape.slots);
+        let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
+        let has_flags = matches!(self.shape.level, 1 | 10) && flags & 1 == 1;
+        let failfast = (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect();
+        Setup { failfast, ..self }
     }
 
     /// The same array with a write-intent bitmap, for which the data begins further behind.
@@ -306,6 +319,7 @@ impl Setup {
             has_logs: false,
             has_ppl: false,
             write_mostly: SlotSet::EMPTY,
+            failfast: SlotSet::EMPTY,
         }
     }
 
@@ -389,7 +403,10 @@ impl Setup {
             dev_number: u32::from(slot),
             corrected_reads: 0,
             device_uuid,
-            devflags: MemberFlag::WriteMostly.put(0, self.write_mostly.contains(Slot(slot))),
+            devflags: MemberFlag::FailFast.put(
+                MemberFlag::WriteMostly.put(0, self.write_mostly.contains(Slot(slot))),
+                self.failfast.contains(Slot(slot)),
+            ),
             bad_blocks: match self.has_logs {
                 true => BadBlocks { shift: 0, size: LOG_SECTORS as u16, offset: (LOG_AT - SUPER_AT) as i32 },
                 false => BadBlocks::default(),
@@ -444,6 +461,8 @@ impl Setup {
         };
         let factor = if self.slow_disk == Some(slot) { 30 } else { 1 };
         let latency = Latency { min: self.latency.min * factor, max: self.latency.max * factor, ..self.latency };
-        Disk::new(executor, slot, geometry, bytes, offset, latency)
+        let disk = Disk::new(executor, slot, geometry, bytes, offset, latency);
+        disk.set_failfast(self.failfast.contains(Slot(slot)));
+        disk
     }
 }

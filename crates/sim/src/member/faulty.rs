@@ -125,6 +125,16 @@ impl Disk {
         self.is_failed_when_full.set(is_failed);
     }
 
+    /// Sets whether an array may fail the member for one read error.
+    pub fn set_failfast(&self, is_failfast: bool) {
+        self.is_failfast.set(is_failfast);
+    }
+
+    /// Whether an array may fail the member for one read error.
+    pub fn is_failfast(&self) -> bool {
+        self.is_failfast.get()
+    }
+
     /// Plans a fault.
     pub fn add_fault(&self, fault: Fault) {
         self.faults.borrow_mut().push(fault);
@@ -300,7 +310,8 @@ impl Disk {
             }
         }
         let is_mild = match op {
-            Op::Read | Op::Discard => kind != ErrorKind::Gone,
+            Op::Read => kind != ErrorKind::Gone && !self.is_failfast.get(),
+            Op::Discard => kind != ErrorKind::Gone,
             Op::Write { .. } | Op::Zeroes => kind == ErrorKind::NoSpace && !self.is_failed_when_full.get(),
             Op::Flush => false,
         };
