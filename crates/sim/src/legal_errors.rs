@@ -125,7 +125,10 @@ impl LegalErrors {
             return true;
         }
         let usable = self.array.view().readable();
-        let is_grave = |access: &Access, kind: ErrorKind| kind == ErrorKind::Gone || access.op != Op::Read;
+        let is_grave = |access: &Access, kind: ErrorKind| {
+            let is_failfast = self.judge.disks[usize::from(access.disk)].is_failfast();
+            kind == ErrorKind::Gone || access.op != Op::Read || is_failfast
+        };
         let failed = failures.iter().filter(|(access, kind)| is_grave(access, *kind)).map(|(access, _)| access.disk);
         let out = (0..self.judge.setup.shape.slots).filter(|slot| !usable.contains(Slot(*slot)));
         !self.judge.model.can_serve_without(&failed.chain(out).collect())

@@ -21,7 +21,7 @@ const SELDOM: [&str; 8] = [
     "RecordPutOff",
     "BadBlockLacking",
 ];
-/// The swarm's members keep their slots: `directed::joining::replacing` and `directed::joining_seeds` take these.
+/// The swarm's members keep their slots: `directed::joining::replacing` and `directed::member_seeds` take these.
 const OF_REPLACEMENTS: [&str; 8] = [
     "ReplacingTaken",
     "ReplacingRecovers",

@@ -1,19 +1,17 @@
 //! Former members that return to a running array, and recover only what the bitmap names.
-//! Owns: what they hold and what is copied, when they are refused, a small swarm in which they leave, return and lose power.
-//! Not here: devices that join as spares (`joining`), which bits are set and when (`bits`).
+//! Owns: what they hold and what is copied, when they are refused. Not here: devices that join as spares (`joining`), which
+//! bits are set and when (`bits`), members that come and go in random order (`member_seeds`).
 
 use super::joining::{joining, leaving, wipe};
 use super::spares::{CASES, content_of, fail, fill, wait};
 use super::*;
-use uraid_engine::{AssembleOptions, Candidate, FormerMember, MemberPlan, PassKind, ReAddError, SpeedLimits, assemble};
+use uraid_engine::{AssembleOptions, Candidate, FormerMember, PassKind, ReAddError, SpeedLimits, assemble};
 use uraid_format::{Features, returned_superblock};
 use uraid_sim::bits::{Bits, bitmap_of};
 use uraid_sim::member::{Access, Op, SimMember, Watch};
 
 const SIZE: u64 = 64;
 const CLEAR_AFTER: Duration = Duration::from_secs(2);
-const SEEDS: u64 = 60;
-const ROUNDS: u64 = 4;
 
 /// An array with a bitmap. The last disk is blank and not a member. A chunk of the bitmap is one sector.
 pub(super) fn rig_with(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
@@ -51,7 +49,11 @@ pub(super) fn former_member(rig: &Rig, disk: u16) -> FormerMember {
 }
 
 /// Lets a former member return. Returns its index.
-fn returning(rig: &Rig, live: &Live, disk: u16) -> impl Future<Output = Result<usize, ReAddError>> + 'static {
+pub(super) fn returning(
+    rig: &Rig,
+    live: &Live,
+    disk: u16,
+) -> impl Future<Output = Result<usize, ReAddError>> + 'static {
     let (arrays, device, former) = (live.arrays.clone(), rig.disk(disk).clone(), former_member(rig, disk));
     async move {
         device.change_process();
@@ -363,138 +365,7 @@ fn what_cannot_return_says_why_and_changes_nothing() {
     rig.power_off();
 }
 
-/// An array, and which disk each of its members is.
-struct Run {
-    rig: Rig,
-    live: Live,
-    rng: Rng,
-    /// By index; `None`: it was removed.
-    disks: Rc<RefCell<Vec<Option<u16>>>>,
-    content: Vec<u8>,
-    /// Without the blank disk, no spare takes the slot of a member that could return.
-    has_blank: bool,
-    returned: u64,
-    /// Starts in the middle of a recovery by bits.
-    continued: u64,
-}
-
-impl Run {
-    fn new(seed: u64) -> Run {
-        let mut rng = Rng::new(seed);
-        let (level, layout, slots) = *rng.pick(&CASES);
-        let mut rig = rig_with(level, layout, slots, rng.between(1, 3) as u16);
-        let live = start_with(&mut rig, &[slots], &config());
-        let content = fill(&rig, &live);
-        let disks = Rc::new(RefCell::new((0..slots).map(Some).collect()));
-        let has_blank = rng.chance(1, 3);
-        Run { rig, live, rng, disks, content, has_blank, returned: 0, continued: 0 }
-    }
-
-    fn write(&mut self) {
-        let at = self.rng.below(self.content.len() as u64 / 512);
-        let byte = self.rng.between(1, 255) as u8;
-        write_now(&self.rig, &self.live, &mut self.content, at, byte);
-    }
-
-    fn states(&self) -> Vec<MemberState> {
-        self.live.arrays[0].status().members
-    }
-
-    /// Begins a change of members: one fails, leaves, returns, or joins as a spare if it cannot.
-    fn begin_change(&mut self) -> Option<u64> {
-        let states = self.states();
-        let failed: Vec<usize> =
-            (0..states.len()).filter(|&index| matches!(states[index], MemberState::Faulty { .. })).collect();
-        let is_free = |disk: &u16| !self.disks.borrow().contains(&Some(*disk));
-        let disks = self.rig.setup.shape.slots + u16::from(self.has_blank);
-        let free: Vec<u16> = (0..disks).filter(is_free).collect();
-        let disks = self.disks.clone();
-        match self.rng.below(3) {
-            0 => {
-                let usable: Vec<Slot> = self.live.arrays[0].status().usable.iter().collect();
-                let slots = SlotSet::EMPTY.with(*self.rng.pick(&usable));
-                let array = self.live.arrays[0].clone();
-                // Refused if the array needs the member.
-                Some(self.rig.executor.spawn(0, "fail", async move {
-                    let _ = array.fail(slots).await;
-                }))
-            }
-            1 if !failed.is_empty() => {
-                let index = *self.rng.pick(&failed);
-                let leaving = leaving(&self.live, index);
-                Some(self.rig.executor.spawn(0, "leave", async move {
-                    leaving.await.expect("its failure is recorded");
-                    disks.borrow_mut()[index] = None;
-                }))
-            }
-            _ if !free.is_empty() => {
-                let disk = *self.rng.pick(&free);
-                let is_blank = self.rig.disk(disk).medium().current()[8 * 512..8 * 512 + 4] == [0; 4];
-                let can_return = !is_blank && self.live.arrays[0].former_slot(&former_member(&self.rig, disk)).is_ok();
-                disks.borrow_mut().push(Some(disk));
-                if can_return {
-                    self.returned += 1;
-                    let returning = returning(&self.rig, &self.live, disk);
-                    return Some(self.rig.executor.spawn(0, "return", async move {
-                        match returning.await {
-                            Ok(_) => {}
-                            // A spare was faster.
-                            Err(ReAddError::Taken { .. }) => {
-                                *disks.borrow_mut().last_mut().expect("it is there") = None
-                            }
-                            Err(error) => panic!("it can return: {error}"),
-                        }
-                    }));
-                }
-                let joining = joining(&self.rig, &self.live, disk);
-                Some(self.rig.executor.spawn(0, "join", async move {
-                    joining.await.expect("there is room");
-                }))
-            }
-            _ => None,
-        }
-    }
-
-    /// Changes members beside a write.
-    fn change(&mut self) {
-        let Some(task) = self.begin_change() else { return };
-        self.write();
-        run(&self.rig, &self.live, || !self.rig.executor.is_running(task));
-        // It may have been refused before it had an index.
-        self.disks.borrow_mut().truncate(self.states().len());
-    }
-
-    /// Power fails in the middle of a change. The disks that were failed or removed before stay away until the next start,
-    /// and may return after it.
-    fn cut_power(&mut self) {
-        run(&self.rig, &self.live, || !self.live.arrays[0].status().is_dirty);
-        pause(&self.rig, &self.live, Duration::from_secs(1));
-        let task = self.begin_change();
-        let (steps, executor) = (self.rng.below(160), self.rig.executor.clone());
-        let end = executor.now() + Duration::from_secs(60);
-        executor.run(steps, end, || task.is_none_or(|task| !executor.is_running(task)));
-        let disks = &self.rig.judge.disks;
-        let images = disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
-        self.rig.judge.unreadable.borrow_mut().extend(0..disks.len() as u16);
-        let mut after = self.rig.branch(images, self.rng.fork()).expect("whole superblocks");
-        after.judge.is_over_budget.set(true);
-        let plan = assembled(&after);
-        let live = after.boot(&plan, &config()).expect("sizes agree");
-        run(&after, &live, || live.started.get().is_some());
-        assert_eq!(live.started.get(), Some(true));
-        let by_bits = |member: &MemberPlan| member.superblock.features.contains(Features::RECOVERY_BITMAP);
-        self.continued += u64::from(plan.members.iter().any(by_bits));
-        *self.disks.borrow_mut() = plan.members.iter().map(|member| Some(member.candidate as u16)).collect();
-        std::mem::replace(&mut self.rig, after).power_off();
-        self.live = live;
-    }
-}
-
 /// The plan for all disks with a superblock, with their bitmaps.
-fn assembled(rig: &Rig) -> StartPlan {
-    assembled_with(rig, &AssembleOptions::default())
-}
-
 fn assembled_with(rig: &Rig, options: &AssembleOptions) -> StartPlan {
     let (mut disks, mut candidates, mut bitmaps) = (Vec::new(), Vec::new(), Vec::new());
     for (at, disk) in rig.judge.disks.iter().enumerate() {
@@ -513,37 +384,4 @@ fn assembled_with(rig: &Rig, options: &AssembleOptions) -> StartPlan {
     assert!(plan.bitmap.is_some(), "it has a bitmap that can be kept");
     plan.members.iter_mut().for_each(|member| member.candidate = disks[member.candidate]);
     plan
-}
-
-#[test]
-fn members_return_in_any_order_and_every_sector_stays() {
-    let (mut returned, mut continued) = (0, 0);
-    for seed in 0..SEEDS {
-        let mut run = Run::new(seed);
-        for _ in 0..ROUNDS {
-            for _ in 0..run.rng.between(1, 8) {
-                run.change();
-                match run.rng.below(4) {
-                    0 => {
-                        wait(&run.rig, &run.live);
-                    }
-                    1 => pause(&run.rig, &run.live, 2 * CLEAR_AFTER),
-                    _ => run.write(),
-                }
-            }
-            assert!(content_of(&run.rig, &run.live) == run.content, "seed {seed}");
-            run.cut_power();
-            assert!(content_of(&run.rig, &run.live) == run.content, "seed {seed}, after a power cut");
-        }
-        // A member that holds something else shows when others are gone.
-        wait(&run.rig, &run.live);
-        let slots = run.rig.setup.shape.slots;
-        let slot = run.rng.below(slots.into()) as u16;
-        assert!(content_without_others(&run.rig, &run.live, slot) == run.content, "seed {seed}, slot {slot}");
-        returned += run.returned;
-        continued += run.continued;
-        run.rig.power_off();
-    }
-    println!("{returned} returned, {continued} starts went on by the bits");
-    assert!(returned > SEEDS && continued > 5, "{returned} returned, {continued} starts went on by the bits");
 }

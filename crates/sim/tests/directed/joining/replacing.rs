@@ -1,6 +1,6 @@
 //! A member that is copied to another one, which then takes its slot.
 //! Owns: what the new member holds, failures of either and power cuts at each step of it, sectors that cannot be read.
-//! Not here: assembly of such arrays (`uraid-engine`'s own tests), replacements in random order (`joining_seeds`), what takes its time (`delayed`).
+//! Not here: assembly of such arrays (`uraid-engine`'s own tests), replacements in random order (`member_seeds`), what takes its time (`delayed`).
 
 mod delayed;
 
