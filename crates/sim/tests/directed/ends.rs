@@ -271,3 +271,42 @@ fn a_member_that_is_gone_in_a_resync_is_failed() {
         rig.power_off();
     }
 }
+
+/// Member 0 is failed by command, and the others fail their superblocks from some write on: in the stop, for some. If it
+/// succeeds, they list what has failed.
+#[test]
+fn a_stop_that_cannot_record_a_failure_fails() {
+    let (mut refused, mut recorded) = (0, 0);
+    for seed in 0..100 {
+        for after in 0..5 {
+            let mut rig = rig_of(seed, 2, 1, 3, false);
+            rig.judge.is_over_budget.set(true);
+            let live = start(&mut rig, &[]);
+            for disk in 1..3 {
+                let effect = Effect::ErrorsFromNow(ErrorKind::Media);
+                rig.disk(disk).add_fault(Fault { victim: Target::SuperWrites, after, effect });
+            }
+            let (array, stopped) = (live.arrays[0].clone(), live.arrays[0].clone());
+            let failing = async move { array.fail(SlotSet::EMPTY.with(Slot(0))).await.is_ok() };
+            let stopping = async move { stopped.stop().await.is_ok() };
+            let requests: Vec<Pin<Box<dyn Future<Output = bool>>>> = vec![Box::pin(failing), Box::pin(stopping)];
+            let is_stopped = all(&rig, &live, requests)[1];
+            let is_faulty = matches!(live.arrays[0].status().members[0], MemberState::Faulty { .. });
+            let lists_it = |disk: u16| {
+                let bytes: [u8; 4096] =
+                    rig.disk(disk).medium().current()[8 * 512..16 * 512].try_into().expect("a place");
+                let superblock = Superblock::parse(&bytes, Sector(8), rig.disk(disk).geometry().size).expect("whole");
+                superblock.roles[0] == Role::Faulty
+            };
+            let is_recorded = (1..3).any(lists_it);
+            assert!(
+                !is_stopped || !is_faulty || is_recorded,
+                "seed {seed}, after {after}: stopped, and nothing says so"
+            );
+            refused += u32::from(is_faulty && !is_recorded);
+            recorded += u32::from(is_faulty && is_recorded);
+            rig.power_off();
+        }
+    }
+    assert!(refused > 20 && recorded > 20, "{refused} refused, {recorded} recorded");
+}
