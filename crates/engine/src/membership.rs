@@ -37,8 +37,7 @@ use std::rc::Rc;
 use uraid_block::local::Semaphore;
 use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot, SlotSet};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
-use uraid_format::{Features, MemberFlag, ROLES_MAX, Superblock};
-use uraid_layout::Level;
+use uraid_format::{Features, MemberFlag, NoCopies, ROLES_MAX, Superblock};
 
 /// Why a member cannot be removed from an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -69,13 +68,8 @@ pub enum RemoveError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FlagError {
     /// The level does not choose which member to read.
-    #[error("{} has no copies, which {} is about: only raid1 and raid10 have", level.name(), flag.name())]
-    NoCopies {
-        /// The level.
-        level: Level,
-        /// The flag.
-        flag: MemberFlag,
-    },
+    #[error(transparent)]
+    NoCopies(#[from] NoCopies),
     /// The array is read-only.
     #[error("the array is read-only")]
     ReadOnly,
@@ -311,16 +305,10 @@ impl<W: World> Membership<W> {
         }
     }
 
-    /// Whether this array has use for a flag.
-    pub(crate) fn check_flag(&self, flag: MemberFlag) -> Result<(), FlagError> {
-        let level = self.steward.shared.layout.level();
-        if flag.is_for(level) { Ok(()) } else { Err(FlagError::NoCopies { level, flag }) }
-    }
-
     /// Gives members a flag, or takes it away: all of them or none.
     pub(crate) async fn set_flag(&self, members: &[usize], flag: MemberFlag, is_set: bool) -> Result<(), FlagError> {
         let steward = &self.steward;
-        self.check_flag(flag)?;
+        flag.check_level(steward.shared.layout.level())?;
         let _turn = self.turn.acquire(1).await;
         let holds = orders_copies(flag) && steward.master().has_write_behind();
         if holds {

@@ -6,7 +6,7 @@
 
 use crate::create::{self, Geometry};
 use crate::superblock::HEADER_BYTES;
-use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, Superblock};
+use crate::{BadBlocks, Features, FlagChange, Role, SUPERBLOCK_BYTES, Superblock};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 
 /// Entries of the longest role table.
@@ -21,6 +21,8 @@ pub struct Joining {
     pub uuid: [u8; 16],
     /// Its permanent number: its index in the role table.
     pub number: u32,
+    /// What it has of md's flags of members.
+    pub flags: FlagChange,
 }
 
 /// The device has too little room for the array's data. The text follows its name and a colon.
@@ -67,17 +69,18 @@ pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock
         dev_number: joining.number,
         corrected_reads: 0,
         device_uuid: joining.uuid,
-        devflags: 0,
+        devflags: joining.flags.apply(0),
         bad_blocks: list,
         roles: roles_with(&template.roles, joining.number),
         ..template.clone()
     })
 }
 
-/// The superblock of a former member that returns: its own, with another number. Its old number stays one of a device that
-/// failed, as the superblocks of all who left before say.
-pub fn returned_superblock(former: &Superblock, template: &Superblock, number: u32) -> Superblock {
-    Superblock { dev_number: number, roles: roles_with(&template.roles, number), ..former.clone() }
+/// The superblock of a former member that returns: its own, with another number, and its flags changed. Its old number
+/// stays one of a device that failed, as the superblocks of all who left before say.
+pub fn returned_superblock(former: &Superblock, template: &Superblock, number: u32, flags: FlagChange) -> Superblock {
+    let (devflags, roles) = (flags.apply(former.devflags), roles_with(&template.roles, number));
+    Superblock { dev_number: number, devflags, roles, ..former.clone() }
 }
 
 /// The role table with an entry for this number, which is a spare's: header and table fill whole sectors.
@@ -131,7 +134,7 @@ mod tests {
     fn a_device_that_is_just_large_enough_joins_and_its_superblock_parses_at_its_place() {
         for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
             let template = template(version);
-            let joining = |size| Joining { size, uuid: [9; 16], number: 200 };
+            let joining = |size| Joining { size, uuid: [9; 16], number: 200, flags: FlagChange::default() };
             let Err(TooSmall { minimum, .. }) = superblock(&template, &joining(Sectors(2000))) else {
                 panic!("{version}: 1 MB is too small")
             };

@@ -10,7 +10,7 @@ mod geometry;
 use crate::bitmap::BitmapImage;
 use crate::ppl::{PPL_HEADER_BYTES, PplHeader};
 use crate::superblock::{HEADER_BYTES, data_offset_min};
-use crate::{BadBlocks, Features, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version, bad_blocks};
+use crate::{BadBlocks, Features, FlagChange, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version, bad_blocks};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, Level, Spec};
 
@@ -81,6 +81,20 @@ pub struct Creation {
     pub is_clean: bool,
     /// The bitmap of each member: all bits are set, as mdadm leaves them.
     pub bitmap: Option<BitmapImage>,
+}
+
+impl Creation {
+    /// Gives the members md's flags, in the order of the list. A `missing` one gets none, as with mdadm.
+    pub fn give_flags(&mut self, flags: &[FlagChange]) -> Result<(), CreateError> {
+        assert_eq!(flags.len(), self.superblocks.len(), "one for each listed member");
+        flags.iter().try_for_each(|change| change.check_level(self.layout.level()))?;
+        for (superblock, change) in self.superblocks.iter_mut().zip(flags) {
+            if let Some(superblock) = superblock {
+                superblock.devflags = change.apply(superblock.devflags);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The writes for a new member: place and bytes. Each must be durable before the next is written: first the empty

@@ -27,7 +27,7 @@ pub use add::{
 };
 pub use features::Features;
 pub use find::{FindError, Found, OtherPlace, Standing, find};
-pub use member_flag::MemberFlag;
+pub use member_flag::{FlagChange, MemberFlag, NoCopies};
 pub use name::{NameTooLong, SetName};
 pub use superblock::{
     BadBlocks, Checksum, Disk090, Reshape, ReshapeError, ReshapePlan, ReshapeShape, Role, SUPERBLOCK_BYTES, Superblock,

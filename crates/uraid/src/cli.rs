@@ -11,6 +11,7 @@ mod copy;
 mod create;
 mod manage;
 mod mdadm;
+mod member_flags;
 mod membership;
 mod number;
 mod passes;

@@ -6,7 +6,7 @@
 use crate::asking::{self, NoAnswer};
 use crate::pass_calls::{CheckResult, PassCall};
 use crate::report::Report;
-use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, RpcError};
+use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
 use crate::{member_name, names};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -17,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
-use uraid_format::MemberFlag;
+use uraid_format::{FlagChange, MemberFlag};
 
 /// The time limit for a status. It leaves a full server time to drop idle callers, one after the other.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -204,8 +204,12 @@ impl Client {
     }
 
     /// Adds devices as spares; returns the server's answer. The server opens the paths.
-    pub(crate) fn add(&mut self, members: &[String], force: bool) -> Result<Value, ClientError> {
-        let members = members.iter().map(|member| member_name::as_written(member)).collect();
+    /// `flags`: what each of them gets.
+    pub(crate) fn add(&mut self, members: &[String], flags: &[FlagChange], force: bool) -> Result<Value, ClientError> {
+        assert_eq!(members.len(), flags.len(), "one for each");
+        let device =
+            |(path, flags): (&String, &FlagChange)| NewDevice { path: member_name::as_written(path), flags: *flags };
+        let members = members.iter().zip(flags).map(device).collect();
         self.call(&Method::Add { members, force }, Some(FAIL_TIME_MAX))
     }
 

@@ -7,7 +7,7 @@
 
 use crate::pass_calls::PassCall;
 use crate::report::Report;
-use crate::rpc::{self, BitmapCall, Call, LINE_BYTES_MAX, Method, RpcError};
+use crate::rpc::{self, BitmapCall, Call, LINE_BYTES_MAX, Method, NewDevice, RpcError};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(crate) trait Controlled {
     /// is failed.
     async fn fail(&self, members: &[String]) -> Result<Value, RpcError>;
     /// Adds devices as spares, all or none; returns when the superblocks list them. `force`: what they carry may be lost.
-    async fn add(&self, members: &[String], force: bool) -> Result<Value, RpcError>;
+    async fn add(&self, members: &[NewDevice], force: bool) -> Result<Value, RpcError>;
     /// Takes back devices that were members.
     async fn re_add(&self, members: &[String]) -> Result<Value, RpcError>;
     /// Removes members, each by path, the slot that it had, or mdadm's words; returns when their devices are closed.

@@ -17,7 +17,7 @@ use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};
 use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::signature::Signature;
-use uraid_format::{SetName, uuid};
+use uraid_format::{MemberFlag, SetName, uuid};
 use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, layout_name};
 
@@ -33,7 +33,8 @@ pub(crate) fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let members = claim(&args.members)?;
     // Report an impossible geometry before asking whether existing data may be overwritten.
     let listed: Vec<NewMember> = members.iter().map(new_member).collect();
-    let creation = create(&options, &listed).map_err(|error| with_name(error, &args.members))?;
+    let mut creation = create(&options, &listed).map_err(|error| with_name(error, &args.members))?;
+    creation.give_flags(&args.flags.0).map_err(Refusal::Geometry)?;
     let marks = marks_of(&members)?;
     check_unoccupied(&args.members, &marks, args.may_overwrite())?;
     write(&members, &marks, &creation)?;
@@ -177,6 +178,7 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         (true, _) => "it is clean and takes requests at once".to_owned(),
         (false, _) => format!("it takes requests at once, and a resync of {each} per member runs beside them"),
     };
+    let flags = flags_text(&listed, creation);
     let bitmap = match (&creation.bitmap, level) {
         (_, Level::Linear | Level::Raid0) => String::new(),
         (Some(bitmap), _) => {
@@ -197,7 +199,7 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         (None, _) => "  bitmap: none; after a crash all of it is resynced\n".to_owned(),
     };
     format!(
-        "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n  size {}; {each} of each member, data from {}\n{bitmap}  \
+        "array {}, uuid {}\n  {}; {} slots, {} spares{absent}\n{flags}  size {}; {each} of each member, data from {}\n{bitmap}  \
          when served: {first}\n  next: uraid serve {}\n",
         options.set_name.as_str(),
         uuid::text(&options.set_uuid),
@@ -208,4 +210,15 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         sizes::exact(data_offset),
         present.join(" "),
     )
+}
+
+/// A line for each flag that members have: `  write-mostly: b.img`.
+fn flags_text(listed: &[String], creation: &Creation) -> String {
+    let with = |flag: MemberFlag| {
+        let members = listed.iter().zip(&creation.superblocks);
+        let members = members.filter(|(_, superblock)| superblock.as_ref().is_some_and(|own| own.has_flag(flag)));
+        let names: Vec<&str> = members.map(|(name, _)| name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("  {}: {}\n", flag.name(), names.join(", ")))
+    };
+    MemberFlag::ALL.into_iter().filter_map(with).collect()
 }

@@ -41,7 +41,9 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
         names.push(name.to_owned());
         listed.push(member);
     }
-    let creation = uraid_format::create::create(options, &listed).map_err(|error| refusal::with_name(error, &names))?;
+    let creation = uraid_format::create::create(options, &listed);
+    let mut creation = creation.map_err(|error| refusal::with_name(error, &names))?;
+    creation.give_flags(&args.flags.0).map_err(Refusal::Geometry)?;
     let names: Vec<String> = stack.arrays.iter().map(|array| array.name.clone()).collect();
     let marks = marks_of(&stack, &names)?;
     refusal::check_unoccupied(&names, &marks, args.may_overwrite())?;

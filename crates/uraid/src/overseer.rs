@@ -16,7 +16,7 @@ use crate::pace::Pace;
 use crate::pass_calls::PassCall;
 use crate::paths::MemberPaths;
 use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, SlowestRequest};
-use crate::rpc::{BitmapCall, Method, RpcError};
+use crate::rpc::{BitmapCall, Method, NewDevice, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
 use crate::{dates, detail, files, frozen, member_errors, paths, silence, warn, watch, with_causes};
@@ -379,7 +379,7 @@ impl Controlled for Overseer {
         Ok(json!({ "array": self.name(), "members": members, "slots": self.status().picture() }))
     }
 
-    async fn add(&self, members: &[String], force: bool) -> Result<Value, RpcError> {
+    async fn add(&self, members: &[NewDevice], force: bool) -> Result<Value, RpcError> {
         self.add_members(members, force).await
     }
 

@@ -5,8 +5,8 @@
 
 use crate::pass_calls::{self, PassCall};
 use serde_json::{Value, json};
-use uraid_format::MemberFlag;
 use uraid_format::bitmap::WRITE_BEHIND_MAX;
+use uraid_format::{FlagChange, MemberFlag};
 
 /// The most bytes of a request's line.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -35,8 +35,7 @@ pub(crate) enum Method {
     },
     /// Adds devices as spares.
     Add {
-        /// The path of each.
-        members: Vec<String>,
+        members: Vec<NewDevice>,
         /// What they carry may be lost.
         force: bool,
     },
@@ -77,6 +76,38 @@ pub(crate) enum Method {
     Bitmap(BitmapCall),
     /// About its passes.
     Passes(PassCall),
+}
+
+/// A device to add.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NewDevice {
+    pub path: String,
+    /// The flags that it gets. A former member that returns to its slot keeps those that this does not name.
+    pub flags: FlagChange,
+}
+
+impl NewDevice {
+    /// The devices, each with what `flags` says at its place: `[{"write-mostly": true}, {}]`. `None`: it says something
+    /// else. Without it they get no flags.
+    fn parse_all(paths: Vec<String>, flags: Option<&Value>) -> Option<Vec<NewDevice>> {
+        let none = vec![json!({}); paths.len()];
+        let flags = match flags {
+            None | Some(Value::Null) => &none,
+            Some(value) => value.as_array().filter(|list| list.len() == paths.len())?,
+        };
+        let change = |value: &Value| {
+            value.as_object()?.iter().try_fold(FlagChange::default(), |change, (name, is_set)| {
+                Some(change.with(flag_called(name)?, is_set.as_bool()?))
+            })
+        };
+        paths.into_iter().zip(flags).map(|(path, flags)| Some(NewDevice { path, flags: change(flags)? })).collect()
+    }
+
+    /// What `flags` says of the device.
+    fn flags_param(&self) -> Value {
+        let said = MemberFlag::ALL.into_iter().filter_map(|flag| Some((flag.name().to_owned(), self.flags.of(flag)?)));
+        Value::Object(said.map(|(name, is_set)| (name, Value::Bool(is_set))).collect())
+    }
 }
 
 /// A change of the write-intent bitmap.
@@ -176,7 +207,14 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         (Some("readonly"), _) => Method::Access { is_read_only: true },
         (Some("readwrite"), _) => Method::Access { is_read_only: false },
         (Some("fail"), Some(members)) => Method::Fail { members },
-        (Some("add"), Some(members)) => Method::Add { members, force: is_set("force") },
+        (Some("add"), Some(members)) => match NewDevice::parse_all(members, param("flags")) {
+            Some(members) => Method::Add { members, force: is_set("force") },
+            None => {
+                let text = "\"flags\" has an object for each member: {\"write-mostly\": true or false, \"failfast\": true or \
+                            false}, or {}";
+                return fail(RpcError::INVALID_PARAMS, text);
+            }
+        },
         (Some("re-add"), Some(members)) => Method::ReAdd { members },
         (Some("remove"), Some(members)) => Method::Remove { members },
         (Some(name), Some(members)) if flag_called(name).is_some() => Method::SetFlag {
@@ -246,7 +284,11 @@ pub(crate) fn call_line(method: &Method) -> String {
     let (name, params) = match method {
         Method::Status => ("status", json!({})),
         Method::Fail { members } => ("fail", json!({ "members": members })),
-        Method::Add { members, force } => ("add", json!({ "members": members, "force": force })),
+        Method::Add { members, force } => {
+            let paths: Vec<&str> = members.iter().map(|member| member.path.as_str()).collect();
+            let flags: Vec<Value> = members.iter().map(NewDevice::flags_param).collect();
+            ("add", json!({ "members": paths, "flags": flags, "force": force }))
+        }
         Method::ReAdd { members } => ("re-add", json!({ "members": members })),
         Method::Remove { members } => ("remove", json!({ "members": members })),
         Method::Replace { members, with } => ("replace", json!({ "members": members, "with": with })),
@@ -313,6 +355,27 @@ mod tests {
         for params in ["{}", "{\"bitmap\":\"file\"}", "{\"bitmap\":\"internal\",\"chunk_sectors\":-1}", behind] {
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"bitmap\",\"params\":{params}}}");
             assert_eq!(parse_call(line.as_bytes()).expect_err(params).1.code, RpcError::INVALID_PARAMS);
+        }
+    }
+
+    #[test]
+    fn flags_of_new_devices_survive_the_way() {
+        let device = |path: &str, flags| NewDevice { path: path.to_owned(), flags };
+        let (write_mostly, failfast) = (MemberFlag::WriteMostly, MemberFlag::FailFast);
+        let both = FlagChange::default().with(write_mostly, true).with(failfast, false);
+        let members = vec![device("a", both), device("b", FlagChange::default())];
+        let method = Method::Add { members, force: true };
+        assert_eq!(parse_call(call_line(&method).as_bytes()).expect("a call").method, method);
+        let parsed = |flags: &str| {
+            let params = format!("{{\"members\":[\"a\"],\"flags\":{flags}}}");
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"add\",\"params\":{params}}}");
+            parse_call(line.as_bytes()).map(|call| call.method).map_err(|(_, error)| error.code)
+        };
+        let plain = Method::Add { members: vec![device("a", FlagChange::default())], force: false };
+        assert_eq!(parsed("null"), Ok(plain.clone()));
+        assert_eq!(parsed("[{}]"), Ok(plain));
+        for wrong in ["[]", "{}", "[{},{}]", "[{\"journal\":true}]", "[{\"failfast\":1}]", "[1]"] {
+            assert_eq!(parsed(wrong), Err(RpcError::INVALID_PARAMS), "{wrong}");
         }
     }
 

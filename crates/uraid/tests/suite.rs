@@ -18,6 +18,7 @@ mod durable;
 mod dying;
 mod errors;
 mod examine;
+mod flags_by_position;
 mod fuse;
 mod fuse_loop;
 mod joining;

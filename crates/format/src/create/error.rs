@@ -1,6 +1,7 @@
 //! Why an array cannot be made.
 //! Owns: [`CreateError`] and its texts. Not here: the checks (the parent).
 
+use crate::NoCopies;
 use uraid_block::Sectors;
 use uraid_layout::LayoutError;
 
@@ -178,6 +179,9 @@ pub enum CreateError {
         /// What md allows.
         maximum: u16,
     },
+    /// Flags of members for a level without copies.
+    #[error(transparent)]
+    NoCopies(#[from] NoCopies),
     /// The layout is impossible for the level.
     #[error("this array cannot be laid out")]
     Layout(#[source] LayoutError),
@@ -209,6 +213,7 @@ impl CreateError {
             | CreateError::BitmapChunk { .. }
             | CreateError::NoPpl { .. }
             | CreateError::PplSlots { .. }
+            | CreateError::NoCopies(_)
             | CreateError::SizeTooSmall { .. } => None,
         }
     }

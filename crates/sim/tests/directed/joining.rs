@@ -8,7 +8,7 @@ mod replacing;
 use super::spares::{CASES, content_of, fail, fill, rig_with_spare, wait};
 use super::*;
 use uraid_engine::{AddError, AssembleOptions, Candidate, Place, RemoveError, assemble};
-use uraid_format::{Joining, added_superblock};
+use uraid_format::{FlagChange, Joining, added_superblock};
 use uraid_sim::judge::bad_block_log_of;
 use uraid_sim::member::{Access, SimMember, Watch};
 
@@ -38,7 +38,12 @@ pub(super) fn joining(rig: &Rig, live: &Live, disk: u16) -> impl Future<Output =
         // It is opened anew.
         device.change_process();
         let vacancy = arrays[0].vacancy()?;
-        let joining = Joining { size: device.geometry().size, uuid: [disk as u8; 16], number: vacancy.number };
+        let joining = Joining {
+            size: device.geometry().size,
+            uuid: [disk as u8; 16],
+            number: vacancy.number,
+            flags: FlagChange::default(),
+        };
         let superblock = added_superblock(&vacancy.template, &joining).expect("it is large enough");
         let index = arrays[0].reserve(superblock)?;
         arrays.iter().for_each(|array| array.install(index, SimMember(device.clone())));

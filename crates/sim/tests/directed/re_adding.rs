@@ -6,7 +6,7 @@ use super::joining::{joining, leaving, wipe};
 use super::spares::{CASES, content_of, fail, fill, wait};
 use super::*;
 use uraid_engine::{AssembleOptions, Candidate, FormerMember, PassKind, ReAddError, SpeedLimits, assemble};
-use uraid_format::{Features, returned_superblock};
+use uraid_format::{Features, FlagChange, returned_superblock};
 use uraid_sim::bits::{Bits, bitmap_of};
 use uraid_sim::member::{Access, Op, SimMember, Watch};
 
@@ -59,7 +59,7 @@ pub(super) fn returning(
         device.change_process();
         arrays[0].former_slot(&former)?;
         let vacancy = arrays[0].vacancy().map_err(ReAddError::NotNow)?;
-        let own = returned_superblock(&former.superblock, &vacancy.template, vacancy.number);
+        let own = returned_superblock(&former.superblock, &vacancy.template, vacancy.number, FlagChange::default());
         let index = arrays[0].reserve(own).map_err(ReAddError::NotNow)?;
         arrays.iter().for_each(|array| array.install(index, SimMember(device.clone())));
         let outcome = arrays[0].re_add(index, &former).await;

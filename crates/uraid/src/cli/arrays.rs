@@ -14,6 +14,14 @@ impl MemberArrays {
     pub(crate) fn groups_or(&self, members: &[String]) -> Vec<Vec<String>> {
         if self.0.is_empty() { vec![members.to_owned()] } else { self.0.clone() }
     }
+
+    /// The members of each `--array`, with the place of the first among all words.
+    pub(super) fn places(matches: &ArgMatches) -> Vec<(usize, Vec<&String>)> {
+        let mut places = matches.indices_of(ID).into_iter().flatten();
+        let occurrences = matches.get_occurrences::<String>(ID).into_iter().flatten();
+        let members = occurrences.map(|members| members.collect::<Vec<&String>>());
+        members.filter_map(|members| Some((places.by_ref().take(members.len()).min()?, members))).collect()
+    }
 }
 
 impl FromArgMatches for MemberArrays {

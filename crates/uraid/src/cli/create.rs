@@ -2,6 +2,7 @@
 //! Owns: their options and help texts. Not here: what they do (`crate::create`, `crate::zero`).
 
 use super::arrays::MemberArrays;
+use super::member_flags::CreateFlags;
 use super::number::number;
 use crate::names::{parse_uuid, valid_host, valid_name};
 use clap::Args;
@@ -24,6 +25,9 @@ The redundancy of a new array is made consistent when it is served for the first
 takes requests. --assume-clean skips this; it is right only if the members hold nothing but
 zeroes, or an old array of the same geometry. The word `missing` keeps a slot empty.
 
+--write-mostly and --failfast hold for the members listed behind them, for raid1 and raid10. `uraid
+write-mostly` and `uraid failfast` change that later.
+
 With --array, once for each slot, the members are existing arrays. create starts them, makes them
 consistent if they are not, and stops them. An array whose members are arrays cannot be a member.";
 
@@ -31,6 +35,8 @@ pub(super) const CREATE_AFTER: &str = "\
 EXAMPLES
   A mirror of two files:
       uraid create --level 1 --raid-devices 2 --name home a.img b.img
+  A mirror whose second copy is far away, and is read only if the first one fails:
+      uraid create -l 1 -n 2 -N home /dev/sdb --write-mostly /dev/nbd0
   A raid6 of eight disks with chunks of 64 KiB:
       uraid create -l 6 -n 8 -c 64K -N pool /dev/sd[b-i]
   A raid10 with two far copies, one member to come later:
@@ -116,6 +122,8 @@ pub(crate) struct CreateArgs {
     /// As --run; and allow what is unusual: an array of one member, a raid6 that starts dirty and degraded
     #[arg(short, long)]
     pub force: bool,
+    #[command(flatten)]
+    pub flags: CreateFlags,
     #[command(flatten)]
     pub arrays: MemberArrays,
     /// The members in order of their slots, or the word `missing`; spares last

@@ -30,9 +30,6 @@ const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal: a raid5 with create --consistency-policy=ppl has no write hole";
 const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
-const FAILFAST: &str =
-    "makes members of a running array failfast: `uraid failfast ARRAY MEMBER...`, and with --clear no longer";
-const NO_WRITE_MOSTLY: &str = "makes members of a running array write-mostly: `uraid write-mostly ARRAY MEMBER...`";
 const NO_WRITE_BEHIND: &str =
     "has --write-behind where a bitmap is made: `uraid create --bitmap=internal`, `uraid bitmap ARRAY internal`";
 const ACCESS: &str = "has a command for each: `uraid readonly ARRAY`, `uraid readwrite ARRAY`";
@@ -101,9 +98,7 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--action"], NO_ACTION),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
     (&["--write-journal", "--add-journal", "add-journal"], NO_POLICY),
-    (&["--write-mostly"], NO_WRITE_MOSTLY),
     (&["--write-behind"], NO_WRITE_BEHIND),
-    (&["--failfast", "--nofailfast"], FAILFAST),
     (&["--readonly", "-o", "-w", "--readwrite"], ACCESS),
     (
         &["-U", "--update", "--update-subarray", "--kill-subarray"],

@@ -1,6 +1,7 @@
 //! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::detail`, `crate::overseer`).
 
+use super::member_flags::AddFlags;
 use super::usage_error_of;
 use clap::{Arg, Args};
 use std::path::PathBuf;
@@ -14,12 +15,17 @@ The server opens the devices itself, as its own user. What a device carries - a 
 of another array - is not overwritten without --force. A former member of this array needs no --force,
 unless it was used without the array since: it returns to its slot if it lacks only what the
 write-intent bitmap records (see `uraid re-add`), else it is a spare that is recovered from the
-beginning.";
+beginning.
+
+--write-mostly and --failfast hold for the devices listed behind them, for raid1 and raid10. A spare
+keeps its flags when it takes a slot; a former member that returns to its slot keeps those that it had,
+as far as no option says otherwise.";
 
 pub(super) const ADD_AFTER: &str = "\
 EXAMPLES
   uraid add home disk4
   uraid add home /dev/sdd /dev/sde
+  uraid add home disk4 --write-mostly disk5
   uraid fail home disk1 && uraid remove home disk1 && uraid add home disk4
   uraid add --control /tmp/home.ctl disk4";
 
@@ -98,6 +104,8 @@ EXAMPLES
 #[command(mut_arg(ARRAY_AND_MEMBERS, as_devices))]
 pub(crate) struct AddArgs {
     #[command(flatten)]
+    pub flags: AddFlags,
+    #[command(flatten)]
     pub named: MembersArgs,
     /// Overwrite what the devices carry
     #[arg(short, long, visible_alias = "run", visible_short_alias = 'R')]
@@ -147,7 +155,7 @@ pub(crate) struct FlagArgs {
 }
 
 /// The id of the argument below.
-const ARRAY_AND_MEMBERS: &str = "array_and_members";
+pub(super) const ARRAY_AND_MEMBERS: &str = "array_and_members";
 
 /// The argument, of commands that take devices only by their paths.
 fn as_devices(arg: Arg) -> Arg {

@@ -9,7 +9,8 @@ use uraid_format::MemberFlag;
 
 /// Adds devices to a running array.
 pub(crate) fn add(args: &AddArgs) -> Result<(), ClientError> {
-    change("add", &args.named, "added to", |client, members| client.add(members, args.force))
+    let flags = |members: &[String]| args.flags.0[args.flags.0.len() - members.len()..].to_vec();
+    change("add", &args.named, "added to", |client, members| client.add(members, &flags(members), args.force))
 }
 
 /// Takes back former members.

@@ -8,7 +8,7 @@ use super::Overseer;
 use crate::message::Message;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::roster::Seat;
-use crate::rpc::RpcError;
+use crate::rpc::{NewDevice, RpcError};
 use crate::stack::MemberPath;
 use crate::{asking, client, names, with_causes};
 use serde_json::{Value, json};
@@ -18,7 +18,9 @@ use uraid_engine::verdict::Operation;
 use uraid_engine::{FlagError, FormerMember, MemberState, ReAddError, Vacancy};
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::signature::Signature;
-use uraid_format::{Joining, MemberFlag, Superblock, added_superblock, returned_superblock, uuid, writes_before};
+use uraid_format::{
+    FlagChange, Joining, MemberFlag, Superblock, added_superblock, returned_superblock, uuid, writes_before,
+};
 use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
 
 /// mdadm's word for all failed members.
@@ -38,6 +40,8 @@ struct Candidate {
     former: Option<FormerMember>,
     /// What else it carries.
     marks: Vec<Signature>,
+    /// The flags that it gets.
+    flags: FlagChange,
 }
 
 fn refused(name: &str, why: impl std::fmt::Display) -> RpcError {
@@ -107,7 +111,7 @@ fn look(name: &str) -> Result<Candidate, RpcError> {
         let bitmap = metadata::bitmap(&claim, &superblock).unwrap_or(Err(BitmapUnusable::NoRoom));
         FormerMember { superblock, device_size: claim.size(), bitmap }
     });
-    Ok(Candidate { name: name.to_owned(), claim, former, marks })
+    Ok(Candidate { name: name.to_owned(), claim, former, marks, flags: FlagChange::default() })
 }
 
 /// Makes a device ready for its superblock: wipes what it carries, writes the empty list of bad blocks. Blocks the
@@ -125,16 +129,21 @@ fn prepare(claim: &Claimed, marks: &[Signature], superblock: &Superblock) -> Res
 impl Overseer {
     /// Adds devices as spares. A former member that lacks only what the bitmap names gets its slot back instead, as with
     /// mdadm. Returns when every superblock lists them.
-    pub(super) async fn add_members(&self, members: &[String], force: bool) -> Result<Value, RpcError> {
+    pub(super) async fn add_members(&self, members: &[NewDevice], force: bool) -> Result<Value, RpcError> {
         let _one = self.session.seating().await;
         self.check_can_join()?;
-        let candidates = self.look_at_all(members).await?;
-        for candidate in &candidates {
+        let level = self.array.layout().level();
+        let checked = members.iter().try_for_each(|member| member.flags.check_level(level));
+        checked.map_err(|error| refused(self.name(), error))?;
+        let (devices, members) = (members, members.iter().map(|member| member.path.clone()).collect::<Vec<String>>());
+        let mut candidates = self.look_at_all(&members).await?;
+        for (candidate, device) in candidates.iter_mut().zip(devices) {
+            candidate.flags = device.flags;
             self.check_content(candidate, force)?;
         }
         let vacancy = self.vacancy()?;
-        for Candidate { name, claim, .. } in candidates.iter().filter(|candidate| !self.can_return(candidate)) {
-            let joining = Joining { size: claim.size(), uuid: [0; 16], number: vacancy.number };
+        for Candidate { name, claim, flags, .. } in candidates.iter().filter(|candidate| !self.can_return(candidate)) {
+            let joining = Joining { size: claim.size(), uuid: [0; 16], number: vacancy.number, flags: *flags };
             added_superblock(&vacancy.template, &joining).map_err(|error| refused(name, error))?;
         }
         for (done, candidate) in candidates.into_iter().enumerate() {
@@ -144,7 +153,7 @@ impl Overseer {
             };
             outcome.map_err(|error| after(error, "added", &members[..done]))?;
         }
-        Ok(self.answer(members))
+        Ok(self.answer(&members))
     }
 
     /// Takes back devices that left the array, if they lack only what the bitmap names.
@@ -346,10 +355,10 @@ impl Overseer {
 
     /// Gives a former member, which was checked, its slot back.
     async fn give_back(&self, candidate: Candidate) -> Result<(), RpcError> {
-        let Candidate { name, claim, former, .. } = candidate;
+        let Candidate { name, claim, former, flags, .. } = candidate;
         let former = former.expect("a former member has a superblock");
         let vacancy = self.vacancy()?;
-        let superblock = returned_superblock(&former.superblock, &vacancy.template, vacancy.number);
+        let superblock = returned_superblock(&former.superblock, &vacancy.template, vacancy.number, flags);
         let index = self.seat(&name, &claim, superblock).await?;
         let outcome = self.array.re_add(index, &former).await;
         if self.array.status().members[index] == MemberState::Removed {
@@ -380,10 +389,10 @@ impl Overseer {
 
     /// Adds one device, which was checked.
     async fn join(&self, candidate: Candidate) -> Result<(), RpcError> {
-        let Candidate { name, claim, marks, .. } = candidate;
+        let Candidate { name, claim, marks, flags, .. } = candidate;
         let vacancy = self.vacancy()?;
         let uuid = *::uuid::Uuid::new_v4().as_bytes();
-        let joining = Joining { size: claim.size(), uuid, number: vacancy.number };
+        let joining = Joining { size: claim.size(), uuid, number: vacancy.number, flags };
         let superblock = added_superblock(&vacancy.template, &joining).map_err(|error| refused(&name, error))?;
         let (own, of_device) = (claim.clone(), superblock.clone());
         self.beside(&name, move || prepare(&own, &marks, &of_device)).await?;
