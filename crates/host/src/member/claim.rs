@@ -28,8 +28,11 @@ pub(super) enum Backing {
     Null,
 }
 
-// The order of the fields matters for dropping: the file, which holds the locks, comes first.
+// The order of the fields matters for dropping: the file that holds the locks comes before all that it protects, behind
+// the other descriptions of the same file.
 pub(super) struct Claim {
+    // For flushes: see `FlushHolder`.
+    pub(super) reopened: Mutex<Vec<std::fs::File>>,
     pub(super) backing: Backing,
     // The file below a loop device, held for its locks.
     pub(super) under: Option<std::fs::File>,
@@ -47,8 +50,6 @@ pub(super) struct Claim {
     pub(super) completion: Completion,
     // The file or device itself. (The list of claims records the origin of its bytes instead: see `origin`.)
     pub(super) identity: Identity,
-    // For flushes: see `FlushHolder`.
-    pub(super) reopened: Mutex<Vec<std::fs::File>>,
     #[expect(dead_code, reason = "it is held")]
     pub(super) registration: Registration,
 }
@@ -65,7 +66,8 @@ pub(super) struct ClaimHolder(pub(super) Arc<Claim>);
 /// report for another shard. The claim's locks belong to the first description; opening and closing others does not
 /// affect them (unlike fcntl locks of the process).
 ///
-/// The order of the fields matters for dropping: this file comes before the claim's.
+/// When it is dropped, its description goes back to the claim: the member may get another device on this shard, of
+/// another array, when the process may not open the file any more.
 pub(super) struct FlushHolder {
     own: Option<std::fs::File>,
     claim: Arc<Claim>,
@@ -88,6 +90,12 @@ impl FlushHolder {
             }
             (Backing::File { .. } | Backing::Memory(_) | Backing::Null, _) => None,
         }
+    }
+}
+
+impl Drop for FlushHolder {
+    fn drop(&mut self) {
+        self.claim.lock_reopened().extend(self.own.take());
     }
 }
 

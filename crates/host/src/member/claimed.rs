@@ -188,8 +188,9 @@ impl Claimed {
     /// Opens the flush descriptors of `shards` shards now; otherwise [`Claimed::on_shard`] opens them later. Call this
     /// before dropping privileges that opening may need.
     pub fn open_for(&self, shards: u16) {
-        let files = (0..shards).map_while(|_| FlushHolder::reopen(&self.0));
-        self.0.lock_reopened().extend(files);
+        let mut reopened = self.0.lock_reopened();
+        let missing = usize::from(shards).saturating_sub(reopened.len());
+        reopened.extend((0..missing).map_while(|_| FlushHolder::reopen(&self.0)));
     }
 
     /// The member as a device of one shard. A `&Shard<M>` derefs to the argument.

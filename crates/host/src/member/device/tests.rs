@@ -145,3 +145,21 @@ fn two_request_futures_fit_an_allocation_that_the_allocator_caches() {
     // blocks of up to 1,032 bytes; larger futures made such a write 5 % slower.
     assert!(size_of_val(&read) <= 208 && size_of_val(&write) <= 256, "{} {}", size_of_val(&read), size_of_val(&write));
 }
+
+/// The process may have no right to open the file again when its next array flushes it.
+#[test]
+fn a_member_leaves_its_flush_description_to_the_next_one_of_its_claim() {
+    let rig = Rig::new("descriptions");
+    let claim = rig.member.claim.clone();
+    let kept = || claim.lock_reopened().len();
+    let second = Member::new(claim.clone(), rig.driver.clone());
+    assert_eq!(kept(), 0, "each has its own");
+    drop(second);
+    assert_eq!(kept(), 1);
+    Claimed(claim.clone()).open_for(2);
+    assert_eq!(kept(), 2, "only what is missing is opened");
+    let third = Member::new(claim.clone(), rig.driver.clone());
+    assert_eq!(kept(), 1);
+    drop(third);
+    assert_eq!(kept(), 2);
+}
