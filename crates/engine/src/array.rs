@@ -249,6 +249,12 @@ impl<W: World> Array<W> {
         self.lifecycle().membership.add(index).await
     }
 
+    /// Whether there is a spare that may take a slot: one whose bad-block list names no sector, and that has room for the
+    /// bitmap. Shard 0 only.
+    pub fn has_usable_spare(&self) -> bool {
+        self.lifecycle().steward.master().spares().next().is_some()
+    }
+
     /// The slot into which a former member can return with what it holds. Shard 0 only.
     pub fn former_slot(&self, former: &FormerMember) -> Result<Slot, ReAddError> {
         self.lifecycle().membership.former_slot(former)

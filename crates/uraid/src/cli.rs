@@ -18,6 +18,7 @@ mod passes;
 mod processors;
 mod serve;
 mod show;
+mod spare_groups;
 mod time;
 mod update;
 

@@ -48,6 +48,7 @@ mod rpc;
 mod serve;
 mod session;
 mod silence;
+mod spare_groups;
 mod stack;
 mod update;
 mod wait;

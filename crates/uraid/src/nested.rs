@@ -79,7 +79,7 @@ pub(crate) fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, Ne
         plan.refused.iter().map(|refused| (carried_by[refused.candidate].clone(), refused.reason.to_string()));
     left_out.extend(refused.map(|(path, reason)| LeftOut { path, reason }));
     let members = Members::Arrays((0..arrays.len()).map(ArrayIndex).collect());
-    arrays.push(Assembled { name, plan, members, roster: Roster::default(), left_out });
+    arrays.push(Assembled { name, plan, members, roster: Roster::default(), left_out, spare_group: None });
     Ok(Stack::new(arrays, stack.force))
 }
 

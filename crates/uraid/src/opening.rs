@@ -1,8 +1,10 @@
 //! From names on the command line to assembled arrays.
 //! Owns: claiming members, reading superblocks, how long a start waits for files in use, [`ServeError`]. Not here:
-//! which members make up an array (`engine::assemble`), arrays of arrays (`nested`), starting them (`session`,
-//! `one_shot`).
+//! which members make up an array (`engine::assemble`), arrays of arrays (`nested`), members of a spare group (`sharing`),
+//! starting them (`session`, `one_shot`).
 //! Invariant: if another process has a member, or a member was named twice, the start ends before anything is changed.
+
+mod sharing;
 
 use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
@@ -119,14 +121,28 @@ pub(crate) enum ServeError {
     Run(#[from] StackError),
 }
 
-/// The array of each group of members, and the array above them if they may be its members.
+/// The array of each group of members, and the array above them if they may be its members. `spare_groups`: the one of
+/// each group of members; empty if there are none.
 pub(crate) fn stack(
     groups: &[Vec<String>],
+    spare_groups: &[Option<String>],
     may_be_members: bool,
     options: &AssembleOptions,
     timeouts: &Timeouts,
 ) -> Result<Stack, ServeError> {
-    let stack = Stack::new(assemble_all(groups, options, timeouts)?, options.force);
+    let mut arrays = if spare_groups.iter().any(Option::is_some) {
+        let access = access(options);
+        let opened = groups.iter().map(|members| open(members, access, timeouts));
+        let mut opened = opened.collect::<Result<Vec<Opened>, ServeError>>()?;
+        sharing::share(&mut opened, spare_groups);
+        opened.into_iter().map(|one| one.assemble(options)).collect::<Result<Vec<Assembled>, NamedError>>()?
+    } else {
+        assemble_all(groups, options, timeouts)?
+    };
+    for (array, group) in arrays.iter_mut().zip(spare_groups) {
+        array.spare_group.clone_from(group);
+    }
+    let stack = Stack::new(arrays, options.force);
     if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
 }
 
@@ -136,8 +152,12 @@ pub(crate) fn assemble_all(
     options: &AssembleOptions,
     timeouts: &Timeouts,
 ) -> Result<Vec<Assembled>, ServeError> {
-    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    groups.iter().map(|members| Ok(open(members, access, timeouts)?.assemble(options)?)).collect()
+    // One after the other: a member that the first array leaves out may be given to the second one, too.
+    groups.iter().map(|members| Ok(open(members, access(options), timeouts)?.assemble(options)?)).collect()
+}
+
+fn access(options: &AssembleOptions) -> Access {
+    if options.read_only { Access::ReadOnly } else { Access::ReadWrite }
 }
 
 /// What is read of a member before its array is assembled.
@@ -187,7 +207,7 @@ impl Opened {
         let left_out = self.left_out.iter().cloned().chain(refused).collect();
         let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
         let (members, roster) = (Members::Claimed(members), Roster::default());
-        Assembled { name, plan, members, roster, left_out }
+        Assembled { name, plan, members, roster, left_out, spare_group: None }
     }
 }
 

@@ -111,6 +111,26 @@ impl Overseer {
         self.session.setup().stack.member_name(self.index, index)
     }
 
+    /// The process that it is part of.
+    pub(crate) fn session(&self) -> &Rc<Session> {
+        &self.session
+    }
+
+    /// The group of arrays with which it shares its spares.
+    pub(crate) fn spare_group(&self) -> Option<&str> {
+        self.assembled().spare_group.as_deref()
+    }
+
+    /// Whether spares may take slots now: the array is open, and its passes are not paused (`uraid freeze`).
+    pub(crate) fn takes_spares(&self) -> bool {
+        self.status().gate == Gate::Open && !self.array.are_passes_paused()
+    }
+
+    /// Whether a spare is there that may take a slot.
+    pub(crate) fn has_usable_spare(&self) -> bool {
+        self.array.has_usable_spare()
+    }
+
     fn member_paths(&self, index: usize) -> &MemberPath {
         &self.assembled().roster.seat(index).path
     }
@@ -331,6 +351,7 @@ impl Controlled for Overseer {
         report.last_check = self.check_result(false);
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
+        report.spare_group.clone_from(&self.assembled().spare_group);
         report.state = state_words(&status, self.session.is_stopping());
         report.frozen = self.frozen_over();
         let counts = sum(&counts);

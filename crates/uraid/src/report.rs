@@ -105,6 +105,9 @@ pub(crate) struct Report {
     /// Given members that are left out; of a running array, at its start.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
+    /// Of a running array: it shares its spares with the arrays of the same process that have this group.
+    #[serde(default)]
+    pub spare_group: Option<String>,
     /// For an array that does not run: why it would not start as given, without `--run` and `--force`.
     #[serde(default)]
     pub refusal: Option<String>,
@@ -361,6 +364,9 @@ impl Report {
         field(out, "Working Devices", &count(&["active sync", "spare", "spare rebuilding"]));
         field(out, "Failed Devices", &count(&["faulty"]));
         field(out, "Spare Devices", &count(&["spare", "spare rebuilding"]));
+        if let Some(group) = &self.spare_group {
+            field(out, "Spare Group", group);
+        }
         out.push('\n');
         if let Some(layout) = &self.layout {
             field(out, "Layout", layout);
@@ -539,6 +545,7 @@ pub(crate) mod tests {
             consistency_policy: "resync".to_owned(),
             bitmap: None,
             left_out: Vec::new(),
+            spare_group: None,
             refusal: None,
             read_only: None,
             is_blank: true,

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
     let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
     let timeouts = Timeouts::begin().with_members(member_timeout);
     let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
-    let mut stack = stack(&groups, args.has_member_arrays(), &options, &timeouts)?;
+    let mut stack = stack(&groups, &args.spare_groups.0, args.has_member_arrays(), &options, &timeouts)?;
     stack.read_errors_max = args.max_read_errors;
     stack.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;

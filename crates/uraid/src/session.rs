@@ -231,7 +231,8 @@ impl Session {
         self.stop_began.get().is_some()
     }
 
-    async fn stop_asked(&self) {
+    /// Returns when a stop was asked for.
+    pub(crate) async fn stop_asked(&self) {
         self.changed.wait_for(|| self.is_stopping().then_some(())).await;
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Assembled {
     pub roster: Roster,
     /// Members that were given but are left out.
     pub left_out: Vec<LeftOut>,
+    /// The arrays of one group share their spares.
+    pub spare_group: Option<String>,
 }
 
 /// The arrays of a process.

@@ -36,6 +36,7 @@ mod replacing;
 mod rescue;
 mod reshaped;
 mod several;
+mod spare_groups;
 mod spares;
 mod suggestions;
 mod update;

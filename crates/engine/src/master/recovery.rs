@@ -116,7 +116,7 @@ impl Master {
     }
 
     /// The spares that may take a slot.
-    pub(super) fn spares(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn spares(&self) -> impl Iterator<Item = usize> {
         // The engine does not know a member's bad blocks: a block that is bad could not be recovered.
         let is_whole = |member: &usize| !self.superblocks[*member].features.contains(Features::BAD_BLOCKS);
         let has_room = |member: &usize| self.has_bitmap_room(*member);

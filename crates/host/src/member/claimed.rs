@@ -105,6 +105,11 @@ impl Claimed {
         self.0.under.iter().for_each(locks::release);
     }
 
+    /// Whether no [`Member`] and no other handle of the claim is left: every request to the member has been answered.
+    pub fn is_last_handle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     /// The identity of the file or device itself, not of what is below a partition or loop device.
     pub fn identity(&self) -> Identity {
         self.0.identity

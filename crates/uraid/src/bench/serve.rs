@@ -55,6 +55,7 @@ pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) 
         members,
         roster: Roster::default(),
         left_out: Vec::new(),
+        spare_group: None,
     }];
     let mut stack = Stack::new(arrays, false);
     stack.seat_members();

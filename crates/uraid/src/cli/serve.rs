@@ -4,6 +4,7 @@
 use super::arrays::MemberArrays;
 use super::number::number;
 use super::processors::{Processors, parse_processors};
+use super::spare_groups::SpareGroups;
 use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin};
 use clap::Args;
 use std::path::PathBuf;
@@ -24,7 +25,12 @@ shows the progress. If the array is stopped before that has ended, the next star
 With --array, once for each array, one process serves several. If they carry the superblocks of
 an outer array, whose members are arrays (`uraid create --array`), the outer array is assembled
 over them and served. Otherwise each is an export of its own on one socket. They start together
-and stop together, by a signal or `uraid stop --all`.";
+and stop together, by a signal or `uraid stop --all`.
+
+--spare-group NAME holds for the arrays given behind it: they share their spares, as with mdadm's
+monitor. When one of them lacks a member and has no spare, the smallest spare that is large enough
+leaves another one that is whole, and is recovered there. At the next start the same command line
+is right: members of arrays of one group are told apart by their superblocks.";
 
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
@@ -33,6 +39,7 @@ EXAMPLES
   uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid serve --fuse /mnt/arrays disk0 disk1
   losetup --find --show --direct-io=on /mnt/arrays/home
+  uraid serve --spare-group pool --array disk0 disk1 disk2 spare --array disk3 disk4 disk5
   nbdcopy \"nbd+unix:///home?socket=/run/uraid/home.nbd\" copy.img
 
 LOG
@@ -152,6 +159,8 @@ pub(crate) struct ServeArgs {
     /// Refuse writes of NBD clients and to the files of --fuse. uraid itself still writes to the members: superblocks, a resync or a recovery
     #[arg(long)]
     pub export_read_only: bool,
+    #[command(flatten)]
+    pub spare_groups: SpareGroups,
     #[command(flatten)]
     arrays: MemberArrays,
     /// The array's members, in any order

@@ -99,6 +99,7 @@ pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(
         members: Members::Claimed(members_of_plan),
         roster: Roster::default(),
         left_out: Vec::new(),
+        spare_group: None,
     };
     Ok((Stack::new(vec![array], false), text))
 }

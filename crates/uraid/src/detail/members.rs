@@ -86,7 +86,7 @@ pub(super) fn tell_stacked(groups: &[Vec<String>], time_max: Option<Duration>) -
     let look = AssembleOptions { force: false, run: true, read_only: true };
     // Query this before this process claims the members.
     let in_use: Vec<InUse> = groups.iter().flatten().filter_map(|name| in_use_now(name, time_max)).collect();
-    let stack = opening::stack(groups, true, &look, &Timeouts::begin().with_members(time_max))?;
+    let stack = opening::stack(groups, &[], true, &look, &Timeouts::begin().with_members(time_max))?;
     let report = |index| {
         let array = stack.array(index);
         let paths: Vec<String> = (0..array.plan.members.len()).map(|at| stack.member_path(index, at)).collect();
@@ -413,6 +413,7 @@ pub(crate) fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report
         consistency_policy: consistency_policy(template).to_owned(),
         bitmap: None,
         left_out: Vec::new(),
+        spare_group: None,
         refusal: None,
         read_only: None,
         is_blank: false,

@@ -12,14 +12,16 @@ use crate::rpc::{NewDevice, RpcError};
 use crate::stack::MemberPath;
 use crate::{asking, client, names, with_causes};
 use serde_json::{Value, json};
+use std::time::Duration;
 use uraid_arrays::Members;
-use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
+use uraid_block::local::{Either, race};
+use uraid_block::{ErrorKind, IoError, SECTOR_BYTES, Sectors};
 use uraid_engine::verdict::Operation;
 use uraid_engine::{FlagError, FormerMember, MemberState, ReAddError, Vacancy};
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::signature::Signature;
 use uraid_format::{
-    FlagChange, Joining, MemberFlag, Superblock, added_superblock, returned_superblock, uuid, writes_before,
+    FlagChange, Joining, MemberFlag, Superblock, TooSmall, added_superblock, returned_superblock, uuid, writes_before,
 };
 use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
 
@@ -27,6 +29,10 @@ use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
 const FAILED: &str = "failed";
 /// mdadm's word for all members whose device is gone.
 const DETACHED: &str = "detached";
+
+/// How long a device that goes to another array may take to answer its last requests, and how often that is checked.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+const ANSWER_PERIOD: Duration = Duration::from_millis(5);
 
 /// The code of an error that [`Overseer::look_at_all`] replaces: the device is claimed already, as the member that the
 /// error's text names.
@@ -42,6 +48,13 @@ struct Candidate {
     marks: Vec<Signature>,
     /// The flags that it gets.
     flags: FlagChange,
+}
+
+/// A device that was a spare of an array, and is in none now.
+pub(crate) struct ReleasedSpare {
+    name: String,
+    claim: Claimed,
+    flags: Vec<MemberFlag>,
 }
 
 fn refused(name: &str, why: impl std::fmt::Display) -> RpcError {
@@ -193,17 +206,76 @@ impl Overseer {
         }
         let mut removed = Vec::new();
         for index in indexes {
-            let outcome = self.array.remove(index).await;
-            let state = self.array.status().members[index];
-            if state == MemberState::Removed {
-                self.let_go(index).await;
-            }
-            let name = self.member_name(index);
-            outcome.map_err(|error| after(refused(name, with_causes(&error)), "removed", &removed))?;
+            self.remove_one(index).await.map_err(|error| after(error, "removed", &removed))?;
             removed.push(self.member_paths(index).path.clone());
         }
         self.say_changes();
         Ok(self.answer(&removed))
+    }
+
+    /// Removes a spare or failed member, and closes its device.
+    async fn remove_one(&self, index: usize) -> Result<(), RpcError> {
+        let outcome = self.array.remove(index).await;
+        if self.array.status().members[index] == MemberState::Removed {
+            self.let_go(index).await;
+        }
+        outcome.map_err(|error| refused(self.member_name(index), with_causes(&error)))
+    }
+
+    /// The claim of a member's device, if it is one and was not let go.
+    pub(crate) fn claim_of(&self, index: usize) -> Option<Claimed> {
+        self.assembled().roster.seat(index).claim()
+    }
+
+    /// Whether a device of this size has room for this array's data. `Err(None)`: the array takes no member now.
+    pub(crate) fn check_room(&self, size: Sectors) -> Result<(), Option<TooSmall>> {
+        let vacancy = self.check_can_join().and_then(|()| self.vacancy()).map_err(|_| None)?;
+        let joining = Joining { size, uuid: [0; 16], number: vacancy.number, flags: FlagChange::default() };
+        added_superblock(&vacancy.template, &joining).map(|_| ()).map_err(Some)
+    }
+
+    /// Removes a spare, and keeps the claim of its device: no other process can get it before another array has it.
+    /// Returns when no superblock of this array lists it, and no request of this array to it is left. The caller has the
+    /// permit of [`Session::seating`].
+    ///
+    /// [`Session::seating`]: crate::session::Session::seating
+    pub(crate) async fn release_spare(&self, index: usize) -> Result<ReleasedSpare, RpcError> {
+        let name = self.member_name(index).to_owned();
+        let claim = self.claim_of(index).ok_or_else(|| refused(&name, "has no device of its own"))?;
+        let flags = self.array.status().flags[index].clone();
+        let removed = self.remove_one(index).await;
+        self.say_changes();
+        removed?;
+        Ok(ReleasedSpare { name, claim, flags })
+    }
+
+    /// Adds a device that was a spare of another array. It keeps its flags if this level has them. Returns when every
+    /// superblock lists it. The caller has the permit of [`Session::seating`].
+    ///
+    /// [`Session::seating`]: crate::session::Session::seating
+    pub(crate) async fn take_in(&self, spare: ReleasedSpare) -> Result<(), RpcError> {
+        let ReleasedSpare { name, claim, flags } = spare;
+        // A late request of the other array must not reach the device when this one has it.
+        let local = self.session.local();
+        let has_answered = async {
+            while !claim.is_last_handle() {
+                local.sleep(ANSWER_PERIOD).await;
+            }
+        };
+        if let Either::Right(()) = race(has_answered, local.sleep(ANSWER_TIME_MAX)).await {
+            return Err(refused(&name, "has not answered all requests of its former array"));
+        }
+        let own = claim.clone();
+        let signatures = move || metadata::signatures(&own);
+        let marks = self.beside(&name, {
+            let name = name.clone();
+            move || signatures().map_err(|source| refused(&name, format!("cannot be read: {source}")))
+        });
+        let marks = marks.await?;
+        let level = self.array.layout().level();
+        let kept = flags.into_iter().filter(|flag| flag.check_level(level).is_ok());
+        let flags = kept.fold(FlagChange::default(), |flags, flag| flags.with(flag, true));
+        self.join(Candidate { name, claim, former: None, marks, flags }).await
     }
 
     /// Gives members a flag, or takes it away.

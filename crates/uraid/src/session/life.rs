@@ -18,12 +18,12 @@ use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
 use crate::progress::{PassLines, pass_word};
 use crate::stack::{Stack, StackError};
-use crate::{control, print, warn};
+use crate::{control, print, spare_groups, warn};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
-use uraid_block::local::{Either, join_all, race};
+use uraid_block::local::{Either, join_all, oneshot, race};
 use uraid_block::{SlotSet, sizes};
 use uraid_engine::{MemberState, PassError, PassKind, Status};
 use uraid_export_nbd::{Export, Server};
@@ -31,6 +31,8 @@ use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
 
 /// How long to wait for the caller of `stop` to take its answer before the process ends anyway.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long a stop waits for a spare that is being moved to another array.
+const MOVE_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// Runs the arrays to their end. The members stay open until the process ends: closing a member that does not answer
 /// would wait, and the outcome would not be printed.
@@ -202,6 +204,12 @@ impl Session {
             local.spawn(overseer.clone().watch());
             local.spawn(overseer.paths.clone().watch());
         }
+        let (over, moves_over) = oneshot();
+        let moves = spare_groups::watch(overseers.to_vec());
+        local.spawn(async move {
+            moves.await;
+            over.send(());
+        });
         let frontends = &station.setup.frontends;
         let (spread, at) = (frontends.spread.clone(), station.clone());
         let give = move |to, socket| at.shard.post(to, Message::Client(socket));
@@ -218,6 +226,8 @@ impl Session {
             let names: Vec<&str> = station.setup.stack.arrays.iter().map(|array| array.name.as_str()).collect();
             warn(&format!("{}: {text}", names.join(", ")));
         }
+        // A spare that has left one array and has not joined the other yet would be in none.
+        race(moves_over, local.sleep(MOVE_TIME_MAX)).await;
     }
 
     /// Lets the clients of all shards finish, and closes their files.
