@@ -32,6 +32,21 @@ pub enum Change {
     Name(SetName),
     /// `no-bbl`: the member keeps no list of bad blocks.
     NoBadBlocks,
+    /// `bbl`: the member gets an empty list of bad blocks.
+    BadBlocks,
+    /// `devicesize`: what the member counts as room for data ends with its device.
+    DeviceSize,
+    /// `uuid`: the array gets another id. Bitmaps and logs name it, too: the caller writes their headers.
+    Uuid([u8; 16]),
+}
+
+/// What a change depends on besides a member's superblock.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings {
+    /// The size of the device.
+    pub device_size: Sectors,
+    /// The length of the bitmap beside the superblock; zero without one.
+    pub bitmap: Sectors,
 }
 
 /// Why a member's superblock cannot be changed so. The text follows the member's name and a colon.
@@ -75,13 +90,43 @@ pub enum UpdateError {
         /// The level, in md's words.
         level: &'static str,
     },
+    /// Something lies where a list of bad blocks goes.
+    #[error(
+        "has no room for a list of bad blocks: the last 4 KiB before its {} hold something",
+        if *is_behind { "superblock" } else { "data" }
+    )]
+    ListRoom {
+        /// The superblock is behind the data.
+        is_behind: bool,
+    },
+    /// Its array's layout depends on what is to be changed.
+    #[error("belongs to a {level}, whose layout follows from the sizes of its members: they stay as they are")]
+    SizedByMembers {
+        /// The level, in md's words.
+        level: &'static str,
+    },
+    /// The superblock bounds the data, wherever the device ends.
+    #[error("has its superblock behind the data (version 1.0), so its device's size says nothing: expected 1.1 or 1.2")]
+    SizeOfEnd,
+    /// The device has become smaller than what the array uses of it.
+    #[error("has {} now, and the array uses {}", found.size(), minimum.size())]
+    Shrank {
+        /// The size of the device.
+        found: Sectors,
+        /// The end of the used data.
+        minimum: Sectors,
+    },
     /// Sectors on the list would be read as if they were good.
     #[error("lists bad blocks: its list stays until they are written again, by `uraid repair` or by clients")]
     ListInForce,
 }
 
 /// A member's superblock after the change; the same one if it is as it should be. The event count stays.
-pub fn changed(superblock: &Superblock, change: &Change) -> Result<Superblock, UpdateError> {
+pub fn changed(
+    superblock: &Superblock,
+    change: &Change,
+    surroundings: &Surroundings,
+) -> Result<Superblock, UpdateError> {
     let mut next = superblock.clone();
     match change {
         Change::Ppl => next = with_log(superblock)?,
@@ -99,8 +144,70 @@ pub fn changed(superblock: &Superblock, change: &Change) -> Result<Superblock, U
             return Err(UpdateError::ListInForce);
         }
         Change::NoBadBlocks => next.bad_blocks = BadBlocks::default(),
+        Change::BadBlocks => next = with_list(superblock, surroundings.bitmap)?,
+        Change::DeviceSize => next.data_size = room_for_data(superblock, surroundings.device_size)?,
+        Change::Uuid(set_uuid) => next.set_uuid = *set_uuid,
     }
     Ok(next)
+}
+
+/// The superblock with a list of bad blocks where mdadm puts one: the last 4 KiB before the data, or, in version 1.0,
+/// before the superblock.
+///
+/// Version 1.2, superblock at 8, data from 2048: the list is at sectors 2040 to 2047, so 2032 from the superblock.
+fn with_list(superblock: &Superblock, bitmap: Sectors) -> Result<Superblock, UpdateError> {
+    if superblock.bad_blocks.size != 0 {
+        return Ok(superblock.clone());
+    }
+    let is_behind = superblock.version == Version::V1_0;
+    let no_room = UpdateError::ListRoom { is_behind };
+    let used = if superblock.size.is_zero() { superblock.data_size } else { superblock.size };
+    let end = if is_behind { superblock.super_offset } else { superblock.data_offset };
+    let list = Extent::new(Sector(end.0.checked_sub(BLOCK).ok_or(no_room)?), Sectors(BLOCK));
+    let own = Extent::new(superblock.super_offset, SUPERBLOCK_SECTORS);
+    let bitmap = superblock.bitmap_start().map(|start| Extent::new(start, bitmap));
+    let taken = [Some(own), bitmap, superblock.ppl_extent(), Some(Extent::new(superblock.data_offset, used))];
+    let overlaps =
+        |other: &Extent<Sector>| other.start < list.start + list.length && list.start < other.start + other.length;
+    if taken.iter().flatten().any(overlaps) {
+        return Err(no_room);
+    }
+    let distance = list.start.0.cast_signed() - superblock.super_offset.0.cast_signed();
+    let offset = i32::try_from(distance).map_err(|_| no_room)?;
+    // With version 1.0 the list takes sectors behind the used ones, which the member counted as room for data.
+    let data_size = match is_behind {
+        true => superblock.data_size.min(Sectors(list.start.0 - superblock.data_offset.0)),
+        false => superblock.data_size,
+    };
+    let next =
+        Superblock { bad_blocks: BadBlocks { shift: 0, size: BLOCK as u16, offset }, data_size, ..superblock.clone() };
+    assert_eq!(next.bad_blocks_extent(), Some(list), "it is where it was looked for");
+    Ok(next)
+}
+
+/// The room for data on a device of this size: up to its end, or to what lies behind the data.
+fn room_for_data(superblock: &Superblock, device_size: Sectors) -> Result<Sectors, UpdateError> {
+    match superblock.known_level() {
+        Some(level @ (Level::Linear | Level::Raid0)) => {
+            return Err(UpdateError::SizedByMembers { level: level.name() });
+        }
+        Some(Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10) | None => {}
+    }
+    if superblock.version == Version::V1_0 {
+        return Err(UpdateError::SizeOfEnd);
+    }
+    let used_end = superblock.data_offset + superblock.size;
+    if device_size.0 < used_end.0 {
+        return Err(UpdateError::Shrank { found: device_size, minimum: Sectors(used_end.0) });
+    }
+    let beside = [
+        superblock.bad_blocks_extent().map(|list| list.start),
+        superblock.bitmap_start(),
+        superblock.ppl_extent().map(|log| log.start),
+    ];
+    let behind = beside.into_iter().flatten().filter(|start| *start >= used_end).map(|start| start.0);
+    let end = behind.min().unwrap_or(device_size.0).min(device_size.0);
+    Ok(Sectors(end - superblock.data_offset.0))
 }
 
 /// The superblock with a log if `template` has one, else without. A member without room for one stays without.
@@ -218,9 +325,13 @@ mod tests {
         creation.superblocks[0].clone().expect("it is there")
     }
 
+    fn changed_of(superblock: &Superblock, change: &Change) -> Result<Superblock, UpdateError> {
+        changed(superblock, change, &Surroundings { device_size: Sectors(65_536), bitmap: Sectors(8) })
+    }
+
     fn word(version: Version) -> Option<(i16, u16)> {
         let before = made(version, Level::Raid5, 65_536, NewPolicy::Resync);
-        changed(&before, &Change::Ppl).ok().and_then(|after| after.ppl_word())
+        changed_of(&before, &Change::Ppl).ok().and_then(|after| after.ppl_word())
     }
 
     #[test]
@@ -228,20 +339,20 @@ mod tests {
         assert_eq!(word(Version::V1_2), Some((24, 2016)), "behind the list, up to the data");
         assert_eq!(word(Version::V1_1), Some((24, 2024)));
         let large = made(Version::V1_2, Level::Raid5, 1 << 23, NewPolicy::Resync);
-        let after = changed(&large, &Change::Ppl).expect("room");
+        let after = changed_of(&large, &Change::Ppl).expect("room");
         assert_eq!(after.ppl_word().map(|word| word.1), Some(2048), "{}", large.data_offset.0);
         assert_eq!((after.data_size, after.events), (large.data_size, large.events));
         // Without its list a member has all of the gap.
-        let bare = changed(&large, &Change::NoBadBlocks).expect("an empty list");
-        assert_eq!(changed(&bare, &Change::Ppl).ok().and_then(|after| after.ppl_word()), Some((8, 2048)));
+        let bare = changed_of(&large, &Change::NoBadBlocks).expect("an empty list");
+        assert_eq!(changed_of(&bare, &Change::Ppl).ok().and_then(|after| after.ppl_word()), Some((8, 2048)));
     }
 
     #[test]
     fn a_superblock_behind_the_data_needs_unused_sectors_before_it() {
         let full = made(Version::V1_0, Level::Raid5, 65_536, NewPolicy::Resync);
-        assert!(matches!(changed(&full, &Change::Ppl), Err(UpdateError::Room { has_list: true, .. })));
+        assert!(matches!(changed_of(&full, &Change::Ppl), Err(UpdateError::Room { has_list: true, .. })));
         let spared = Superblock { size: Sectors(full.size.0 - 4096), ..full.clone() };
-        let after = changed(&spared, &Change::Ppl).expect("room");
+        let after = changed_of(&spared, &Change::Ppl).expect("room");
         assert_eq!(after.ppl_word(), Some((-2056, 2048)), "before the list, as create places it");
         assert!(after.data_size < full.data_size && after.data_size >= after.size);
     }
@@ -249,28 +360,93 @@ mod tests {
     #[test]
     fn what_is_taken_away_leaves_the_superblock_as_it_was_without_it() {
         let plain = made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Resync);
-        let with = changed(&plain, &Change::Ppl).expect("room");
-        assert_eq!(changed(&with, &Change::NoPpl), Ok(plain.clone()));
-        assert_eq!(changed(&with, &Change::Ppl), Ok(with.clone()), "a second time");
+        let with = changed_of(&plain, &Change::Ppl).expect("room");
+        assert_eq!(changed_of(&with, &Change::NoPpl), Ok(plain.clone()));
+        assert_eq!(changed_of(&with, &Change::Ppl), Ok(with.clone()), "a second time");
         assert_eq!(with_log_of(&plain, &with), with);
         assert_eq!(with_log_of(&with, &plain), plain);
         let engine = Superblock { features: with.features.without(LOG).with(Features::MULTIPLE_PPLS), ..with };
-        assert_eq!(changed(&engine, &Change::NoPpl), Ok(plain));
+        assert_eq!(changed_of(&engine, &Change::NoPpl), Ok(plain));
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         let raid1 = made(Version::V1_2, Level::Raid1, 65_536, NewPolicy::Resync);
-        assert_eq!(changed(&raid1, &Change::Ppl), Err(UpdateError::Level { level: "raid1" }));
+        assert_eq!(changed_of(&raid1, &Change::Ppl), Err(UpdateError::Level { level: "raid1" }));
         let bitmap = made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Bitmap { chunk: None, write_behind: 0 });
-        assert_eq!(changed(&bitmap, &Change::Ppl), Err(UpdateError::Bitmap));
-        assert_eq!(changed(&bitmap, &Change::NoPpl), Ok(bitmap.clone()), "its bitmap stays");
+        assert_eq!(changed_of(&bitmap, &Change::Ppl), Err(UpdateError::Bitmap));
+        assert_eq!(changed_of(&bitmap, &Change::NoPpl), Ok(bitmap.clone()), "its bitmap stays");
         let many = Superblock { raid_disks: 65, ..made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Resync) };
-        assert_eq!(changed(&many, &Change::Ppl), Err(UpdateError::Slots { found: 65, maximum: 64 }));
+        assert_eq!(changed_of(&many, &Change::Ppl), Err(UpdateError::Slots { found: 65, maximum: 64 }));
         let listed = Superblock { features: Features::BAD_BLOCKS, ..raid1.clone() };
-        assert_eq!(changed(&listed, &Change::NoBadBlocks), Err(UpdateError::ListInForce));
-        assert_eq!(changed(&raid1, &Change::Resync).map(|after| after.resync_offset), Ok(0));
+        assert_eq!(changed_of(&listed, &Change::NoBadBlocks), Err(UpdateError::ListInForce));
+        assert_eq!(changed_of(&raid1, &Change::Resync).map(|after| after.resync_offset), Ok(0));
         let raid0 = made(Version::V1_2, Level::Raid0, 65_536, NewPolicy::Resync);
-        assert_eq!(changed(&raid0, &Change::Resync), Err(UpdateError::NoRedundancy { level: "raid0" }));
+        assert_eq!(changed_of(&raid0, &Change::Resync), Err(UpdateError::NoRedundancy { level: "raid0" }));
+    }
+
+    #[test]
+    fn a_list_goes_before_the_data_or_the_superblock_if_nothing_lies_there() {
+        for (version, policy, expected) in [
+            (Version::V1_2, NewPolicy::Resync, Some(2032)),
+            (Version::V1_1, NewPolicy::Resync, Some(2040)),
+            (Version::V1_2, NewPolicy::Bitmap { chunk: None, write_behind: 0 }, Some(2032)),
+            (Version::V1_0, NewPolicy::Resync, Some(-8)),
+            // The log of create ends at sector 2064, behind it only 8 sectors are left for the list that was there.
+            (Version::V1_2, NewPolicy::Ppl, None),
+        ] {
+            let made = made(version, Level::Raid5, 65_536, policy);
+            let bare = changed_of(&made, &Change::NoBadBlocks).expect("an empty list");
+            let expected = expected.unwrap_or_else(|| {
+                i32::try_from(bare.data_offset.0 - 8 - bare.super_offset.0).expect("a small number")
+            });
+            let after = changed_of(&bare, &Change::BadBlocks).expect("room");
+            assert_eq!((after.bad_blocks.size, after.bad_blocks.shift, after.bad_blocks.offset), (8, 0, expected));
+            assert_eq!(changed_of(&after, &Change::BadBlocks), Ok(after.clone()), "a second time");
+            assert_eq!(changed_of(&made, &Change::BadBlocks), Ok(made.clone()), "it has one");
+            assert_eq!((after.data_size, after.events), (bare.data_size, bare.events), "{version}");
+        }
+        let bare = |version| {
+            let made = made(version, Level::Raid5, 65_536, NewPolicy::Resync);
+            Superblock { bad_blocks: BadBlocks::default(), ..made }
+        };
+        // Data right behind the superblock; a bitmap, and a log, that reach the data; data up to the superblock.
+        let next_to = Superblock { data_offset: Sector(16), ..bare(Version::V1_2) };
+        let bits = Superblock { features: Features::BITMAP_OFFSET, bitmap_offset: 2032, ..bare(Version::V1_2) };
+        let log = changed_of(&bare(Version::V1_2), &Change::Ppl).expect("room for a log");
+        for full in [next_to, bits, log] {
+            assert_eq!(changed_of(&full, &Change::BadBlocks), Err(UpdateError::ListRoom { is_behind: false }));
+        }
+        let end = bare(Version::V1_0);
+        let full =
+            Superblock { size: Sectors(end.super_offset.0 - 7), data_size: Sectors(end.super_offset.0), ..end.clone() };
+        assert_eq!(changed_of(&full, &Change::BadBlocks), Err(UpdateError::ListRoom { is_behind: true }));
+        let counted = Superblock { data_size: Sectors(end.super_offset.0), ..end };
+        let after = changed_of(&counted, &Change::BadBlocks).expect("unused sectors before the superblock");
+        assert_eq!(after.data_size.0, counted.super_offset.0 - 8);
+    }
+
+    #[test]
+    fn room_for_data_ends_with_the_device() {
+        for version in [Version::V1_1, Version::V1_2] {
+            let made = made(version, Level::Raid1, 60_000, NewPolicy::Resync);
+            let after = changed_of(&made, &Change::DeviceSize).expect("a larger device");
+            assert_eq!(after.data_size.0, 65_536 - made.data_offset.0);
+            assert_eq!(Superblock { data_size: made.data_size, ..after }, made, "nothing else");
+            let used = Superblock { size: Sectors(65_536 - made.data_offset.0), ..made.clone() };
+            assert!(changed_of(&used, &Change::DeviceSize).is_ok(), "used to the end");
+            // No mdadm puts a list there, but a superblock can say so.
+            let offset = 62_000 - made.super_offset.0 as i32;
+            let behind = Superblock { bad_blocks: BadBlocks { offset, ..made.bad_blocks }, ..made.clone() };
+            let after = changed_of(&behind, &Change::DeviceSize).expect("up to the list");
+            assert_eq!(after.data_size.0, 62_000 - made.data_offset.0);
+            let shrank = Superblock { size: Sectors(65_537 - made.data_offset.0), ..made };
+            let error = UpdateError::Shrank { found: Sectors(65_536), minimum: Sectors(65_537) };
+            assert_eq!(changed_of(&shrank, &Change::DeviceSize), Err(error));
+        }
+        let end = made(Version::V1_0, Level::Raid1, 60_000, NewPolicy::Resync);
+        assert_eq!(changed_of(&end, &Change::DeviceSize), Err(UpdateError::SizeOfEnd));
+        let raid0 = made(Version::V1_2, Level::Raid0, 60_000, NewPolicy::Resync);
+        assert_eq!(changed_of(&raid0, &Change::DeviceSize), Err(UpdateError::SizedByMembers { level: "raid0" }));
     }
 }

@@ -187,6 +187,11 @@ impl Opened {
         Ok(self.assembled(plan))
     }
 
+    /// The bitmap of a candidate that has one, or why it cannot be used.
+    pub(crate) fn bitmap(&self, candidate: usize) -> Option<Result<BitmapImage, BitmapUnusable>> {
+        self.bitmaps[candidate].clone()
+    }
+
     /// By candidate.
     pub(crate) fn names(&self) -> Vec<String> {
         self.members.iter().map(|member| member.name().to_owned()).collect()

@@ -41,7 +41,11 @@ fn array(scratch: &Scratch, options: &str, count: usize, content: &[u8]) -> Vec<
 
 /// What mdadm reads on a member, if it is installed.
 fn examined(member: &Path) -> Option<String> {
-    let Ok(done) = Command::new("mdadm").arg("--examine").arg(member).output() else {
+    mdadm("--examine", member)
+}
+
+fn mdadm(option: &str, member: &Path) -> Option<String> {
+    let Ok(done) = Command::new("mdadm").arg(option).arg(member).output() else {
         println!("not compared: mdadm is not installed");
         return None;
     };
@@ -181,8 +185,9 @@ fn what_cannot_be_updated_is_refused_and_stays_as_it_was() {
     refused("no-ppl", &new, "new: is dirty");
     refused("ppl", &[&members[..], &members[..1]].concat(), "a member is named twice");
     let misused = [
-        ("policy", "expected ppl, no-ppl, resync, name, homehost or no-bbl"),
-        ("uuid", "uraid does not change that: use mdadm"),
+        ("policy", "expected ppl, no-ppl, resync, name, homehost, no-bbl, bbl, uuid or devicesize"),
+        ("metadata", "uraid does not change that: use mdadm"),
+        ("name --name x --uuid 1234abcd123412341234567890abcdef", "--uuid is for update uuid"),
         ("force-no-bbl", "they would be read as if they were good"),
         ("name", "update name takes --name NAME"),
         ("ppl --name x", "--name and --homehost are for update name"),
@@ -205,4 +210,123 @@ fn members_that_list_bad_blocks_keep_their_lists() {
     let before = all_bytes(&members);
     update(&scratch, "no-bbl", &members).expect_refused(&["m1: lists bad blocks", "nothing was changed"]);
     assert!(all_bytes(&members) == before);
+}
+
+const UUID: &str = "12345678:9abcdef0:11223344:55667788";
+/// Where `create` puts a bitmap, in bytes.
+const BITMAP_AT: usize = 8192;
+
+/// A line of `uraid examine`, which mdadm prints as well.
+#[track_caller]
+fn expect_line(scratch: &Scratch, member: &Path, line: &str) {
+    let ours = scratch.uraid([Path::new("examine"), member]).expect_done().stdout;
+    assert!(ours.contains(line), "{line:?} is not in:\n{ours}");
+    if let Some(theirs) = examined(member) {
+        assert!(theirs.contains(line) && theirs.contains("- correct"), "{line:?} is not in:\n{theirs}");
+    }
+}
+
+#[test]
+fn an_array_gets_another_id_with_its_bitmap_and_its_log() {
+    for (options, kept) in [("-l 5 -n 3 -x 1 -c 64K --assume-clean -k ppl", "ppl"), ("-l 1 -n 4 -b internal", "bitmap")]
+    {
+        let scratch = Scratch::new();
+        let content = pattern(6, 2 * MIB as usize);
+        let members = array(&scratch, options, 4, &content);
+        let done = update(&scratch, &format!("uuid --uuid {UUID}"), &members).expect_done();
+        assert_eq!(done.stdout, format!("a: its UUID becomes {UUID}\na: UUID: {UUID}\n"));
+        for member in &members {
+            expect_line(&scratch, member, &format!("Array UUID : {UUID}"));
+            let shown = scratch.uraid([Path::new("examine"), member]).expect_done().stdout;
+            assert!(!shown.contains("signature"), "{kept}: {shown}");
+            if kept == "bitmap" {
+                assert_eq!(shown.matches(UUID).count(), 2, "{shown}");
+                // mdadm takes a file for a bitmap that is nothing else.
+                let bits = scratch.path("bits");
+                fs::write(&bits, &fs::read(member).expect("a member")[BITMAP_AT..]).expect("room");
+                let theirs = mdadm("--examine-bitmap", &bits).unwrap_or_else(|| format!("UUID : {UUID}"));
+                assert!(theirs.contains(&format!("UUID : {UUID}")), "{theirs}");
+            }
+        }
+        assert_eq!(policy(&scratch, &members, &content), kept);
+        let again = update(&scratch, &format!("uuid --uuid {UUID}"), &members).expect_done();
+        assert!(again.stdout.ends_with(&format!("a: UUID: {UUID} already\n")), "{again:?}");
+        update(&scratch, "uuid", &members).expect_done();
+        let shown = scratch.uraid([Path::new("examine"), &members[0]]).expect_done().stdout;
+        assert!(!shown.contains(UUID), "a random one: {shown}");
+        assert_eq!(policy(&scratch, &members, &content), kept);
+    }
+}
+
+#[test]
+fn a_damaged_bitmap_is_written_again_before_the_id_is_changed() {
+    let scratch = Scratch::new();
+    let content = pattern(9, MIB as usize);
+    let members = array(&scratch, "-l 1 -n 2 -b internal", 2, &content);
+    crate::common::superblock::write_at(&members[1], BITMAP_AT as u64, &[0; 512]);
+    let before = all_bytes(&members);
+    update(&scratch, "uuid", &members).expect_refused(&["m1: its bitmap cannot be used", "nothing was changed"]);
+    assert!(all_bytes(&members) == before);
+    // What does not depend on it goes on.
+    update(&scratch, "name --name a", &members).expect_done();
+    assert_eq!(policy(&scratch, &members, &content), "bitmap");
+    update(&scratch, &format!("uuid --uuid {UUID}"), &members).expect_done();
+    assert_eq!(policy(&scratch, &members, &content), "bitmap");
+}
+
+/// The superblocks of the others are those from before.
+#[test]
+fn an_interrupted_change_of_the_id_is_refused_until_it_goes_on() {
+    for reached in 1..3 {
+        let scratch = Scratch::new();
+        let content = pattern(7, MIB as usize);
+        let members = array(&scratch, "-l 5 -n 3 -c 64K --assume-clean", 3, &content);
+        let before = all_bytes(&members);
+        update(&scratch, &format!("uuid --uuid {UUID}"), &members).expect_done();
+        for (member, before) in members.iter().zip(before).skip(reached) {
+            crate::common::superblock::write_at(member, 4096, &before[4096..8192]);
+        }
+        let interrupted = all_bytes(&members);
+        let refused = scratch.serve(&[], &members).end();
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        for words in ["uuid", "uuid --uuid 00000000000000000000000000000001"] {
+            update(&scratch, words, &members).expect_refused(&["as an interrupted update leaves them", UUID]);
+        }
+        assert!(all_bytes(&members) == interrupted, "nothing was changed");
+        update(&scratch, &format!("uuid --uuid {UUID}"), &members).expect_done();
+        members.iter().for_each(|member| expect_line(&scratch, member, &format!("Array UUID : {UUID}")));
+        assert_eq!(policy(&scratch, &members, &content), "resync");
+    }
+}
+
+#[test]
+fn members_without_lists_get_them_and_larger_devices_are_counted_whole() {
+    for version in ["1.1", "1.2"] {
+        let scratch = Scratch::new();
+        let content = pattern(8, MIB as usize);
+        let members = array(&scratch, &format!("-e {version} -l 1 -n 2"), 2, &content);
+        update(&scratch, "no-bbl", &members).expect_done();
+        assert_eq!(update(&scratch, "bbl", &members).expect_done().stdout, "a: bad-block lists: on every member\n");
+        let offset = if version == "1.2" { 2032 } else { 2040 };
+        for member in &members {
+            expect_line(&scratch, member, &format!("Bad Block Log : 512 entries available at offset {offset} sectors"));
+        }
+        assert!(update(&scratch, "bbl", &members).expect_done().stdout.ends_with(" already\n"));
+        for member in &members {
+            fs::OpenOptions::new().write(true).open(member).and_then(|file| file.set_len(40 * MIB)).expect("room");
+        }
+        let done = update(&scratch, "devicesize", &members).expect_done();
+        assert_eq!(done.stdout, "a: room for data: up to the end of every device\n");
+        let line = format!("Avail Dev Size : {} sectors (39.00 MiB", 40 * 2048 - 2048);
+        members.iter().for_each(|member| expect_line(&scratch, member, &line));
+        assert!(update(&scratch, "devicesize", &members).expect_done().stdout.ends_with(" already\n"));
+        assert_eq!(policy(&scratch, &members, &content), "resync");
+    }
+    let scratch = Scratch::new();
+    let stripes = scratch.members("s", 2, 8 * MIB);
+    scratch.create("stripe", "-l 0 -n 2", &stripes);
+    update(&scratch, "devicesize", &stripes).expect_refused(&["layout follows from the sizes", "nothing was changed"]);
+    let ends = scratch.members("e", 2, 8 * MIB);
+    scratch.create("ends", "-e 1.0 -l 1 -n 2 --assume-clean", &ends);
+    update(&scratch, "devicesize", &ends).expect_refused(&["superblock behind the data", "nothing was changed"]);
 }

@@ -2,7 +2,7 @@
 //! Owns: its options and help texts. Not here: what it does (`crate::update`).
 
 use super::usage_error_of;
-use crate::names::{valid_host, valid_name};
+use crate::names::{parse_uuid, valid_host, valid_name};
 use clap::Args;
 
 pub(super) const UPDATE: &str = "\
@@ -10,7 +10,7 @@ Change the superblocks of a stopped array, as `mdadm --assemble --update=WHAT` d
 started. All members must be named, and must work: a running, degraded or dirty array is refused.
 
 Every member is checked before any is changed. If it is interrupted, the array starts as it was
-before, or with all of the change.";
+before, or with all of the change; for uuid, see there.";
 
 pub(super) const UPDATE_AFTER: &str = "\
 WHAT
@@ -20,10 +20,18 @@ WHAT
   name      give the array the name of --name, and the host of --homehost if it is given
   homehost  give the array's name the host of --homehost
   no-bbl    take the lists of bad blocks away, if they are empty
+  bbl       give members without one an empty list of bad blocks, if there is room for it
+  uuid      give the array the UUID of --uuid, or a random one; its bitmap, which keeps its bits, and its partial
+            parity logs get it as well. If that is interrupted, the members may name two arrays, and not start: the
+            same command with the --uuid that is printed first goes on
+  devicesize
+            of members whose devices have become larger: count all of it as room for data (version 1.1 and 1.2); the
+            array stays as large as it is
 
 EXAMPLES
   uraid update ppl disk0 disk1 disk2
   uraid update name --name home disk0 disk1
+  uraid update uuid --uuid 1234abcd-1234-1234-1234-1234567890ab copy0 copy1
   uraid serve disk0 disk1 disk2";
 
 /// What is changed.
@@ -35,12 +43,15 @@ pub(crate) enum What {
     Name,
     Homehost,
     NoBbl,
+    Bbl,
+    Uuid,
+    DeviceSize,
 }
 
 /// Options of `uraid update`.
 #[derive(Args, Debug)]
 pub(crate) struct UpdateArgs {
-    /// `ppl`, `no-ppl`, `resync`, `name`, `homehost` or `no-bbl`: see WHAT
+    /// `ppl`, `no-ppl`, `resync`, `name`, `homehost`, `no-bbl`, `bbl`, `uuid` or `devicesize`: see WHAT
     #[arg(value_name = "WHAT", value_parser = what)]
     pub what: What,
     /// With `name`: the new name
@@ -49,6 +60,9 @@ pub(crate) struct UpdateArgs {
     /// With `name` and `homehost`: the host that the name is prefixed with; `none` for no prefix [default: as it is]
     #[arg(long, value_name = "HOST", value_parser = valid_host)]
     homehost: Option<String>,
+    /// With `uuid`: the new UUID, 32 hex digits, separators as you like [default: random]
+    #[arg(short, long, value_name = "UUID", value_parser = parse_uuid)]
+    pub uuid: Option<[u8; 16]>,
     /// All members of the array, in any order
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<String>,
@@ -58,24 +72,26 @@ impl UpdateArgs {
     /// The new name and the new host. Ends the process with exit code 2 if one is missing or means nothing.
     pub(crate) fn new_names(&self) -> (Option<&str>, Option<&str>) {
         let (name, host) = (self.name.as_deref(), self.homehost.as_deref());
+        let takes_names = match self.what {
+            What::Name | What::Homehost => true,
+            What::Ppl | What::NoPpl | What::Resync | What::NoBbl | What::Bbl | What::Uuid | What::DeviceSize => false,
+        };
         let wrong = match (self.what, name, host) {
+            _ if self.uuid.is_some() && self.what != What::Uuid => "--uuid is for update uuid",
             (What::Name, None, _) => "update name takes --name NAME",
             (What::Homehost, Some(_), _) => "--name is for update name",
             (What::Homehost, None, None) => "update homehost takes --homehost HOST",
-            (What::Ppl | What::NoPpl | What::Resync | What::NoBbl, Some(_), _)
-            | (What::Ppl | What::NoPpl | What::Resync | What::NoBbl, _, Some(_)) => {
+            (_, Some(_), _) | (_, _, Some(_)) if !takes_names => {
                 "--name and --homehost are for update name and update homehost"
             }
-            (What::Name, Some(_), _)
-            | (What::Homehost, None, Some(_))
-            | (What::Ppl | What::NoPpl | What::Resync | What::NoBbl, None, None) => return (name, host),
+            (_, _, _) => return (name, host),
         };
         usage_error_of("update", wrong)
     }
 }
 
 fn what(text: &str) -> Result<What, String> {
-    const EXPECTED: &str = "expected ppl, no-ppl, resync, name, homehost or no-bbl";
+    const EXPECTED: &str = "expected ppl, no-ppl, resync, name, homehost, no-bbl, bbl, uuid or devicesize";
     match text {
         "ppl" => Ok(What::Ppl),
         "no-ppl" => Ok(What::NoPpl),
@@ -83,12 +99,15 @@ fn what(text: &str) -> Result<What, String> {
         "name" => Ok(What::Name),
         "homehost" => Ok(What::Homehost),
         "no-bbl" => Ok(What::NoBbl),
+        "bbl" => Ok(What::Bbl),
+        "uuid" => Ok(What::Uuid),
+        "devicesize" => Ok(What::DeviceSize),
         "no-bitmap" => Err("start the array and use `uraid bitmap ARRAY none`".to_owned()),
         "force-no-bbl" => Err(format!(
             "a list that names bad blocks is not dropped: they would be read as if they were good; {EXPECTED}"
         )),
-        "uuid" | "home-cluster" | "nodes" | "summaries" | "super-minor" | "byteorder" | "sparc2.2" | "devicesize"
-        | "bbl" | "metadata" | "revert-reshape" | "layout-original" | "layout-alternate" | "layout-unspecified" => {
+        "home-cluster" | "nodes" | "summaries" | "super-minor" | "byteorder" | "sparc2.2" | "metadata"
+        | "revert-reshape" | "layout-original" | "layout-alternate" | "layout-unspecified" => {
             Err(format!("uraid does not change that: use mdadm, or {EXPECTED}"))
         }
         _ => Err(EXPECTED.to_owned()),
