@@ -17,7 +17,7 @@ use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};
 use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::signature::Signature;
-use uraid_format::{MemberFlag, SetName, uuid};
+use uraid_format::{MemberFlag, SetName, Superblock, uuid};
 use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, layout_name};
 
@@ -183,12 +183,7 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         (_, Level::Linear | Level::Raid0) => String::new(),
         (Some(bitmap), _) => {
             let (chunks, chunk) = (bitmap.header().chunks(), sizes::exact(bitmap.header().chunk()));
-            let behind = match bitmap.header().write_behind {
-                0 => String::new(),
-                writes => {
-                    format!("  write-behind: at most {writes} writes, on members that `uraid write-mostly` names\n")
-                }
-            };
+            let behind = behind_text(bitmap.header().write_behind, creation);
             format!(
                 "  bitmap: internal, {chunks} chunks of {chunk}; after a crash only dirty ones are resynced\n{behind}"
             )
@@ -210,6 +205,19 @@ fn summary(args: &CreateArgs, options: &CreateOptions, creation: &Creation) -> S
         sizes::exact(data_offset),
         present.join(" "),
     )
+}
+
+/// A line about write-behind, if the array has it.
+fn behind_text(writes: u32, creation: &Creation) -> String {
+    let is_slow = |own: &Superblock| own.has_flag(MemberFlag::WriteMostly);
+    let has_any = creation.superblocks.iter().flatten().any(is_slow);
+    match writes {
+        0 => String::new(),
+        _ if has_any => format!("  write-behind: at most {writes} writes, on write-mostly members\n"),
+        _ => format!(
+            "  write-behind: at most {writes} writes, on members that `uraid write-mostly` names: there are none yet\n"
+        ),
+    }
 }
 
 /// A line for each flag that members have: `  write-mostly: b.img`.

@@ -16,12 +16,17 @@ fn write_mode(scratch: &Scratch, member: &Path) -> String {
 fn an_array_with_write_behind_says_so_and_every_member_has_everything_after_a_stop() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 16 * MIB);
-    scratch.create("home", "-l 1 -n 2 --assume-clean --bitmap=internal --write-behind", &members);
+    let options = "create --homehost none -N home -l 1 -n 2 --assume-clean --bitmap=internal --write-behind"
+        .split(' ')
+        .map(Into::into);
+    let words: Vec<std::ffi::OsString> =
+        options.chain([members[0].clone().into(), "--write-mostly".into(), members[1].clone().into()]).collect();
+    let done = scratch.uraid(words).expect_done().stdout;
+    assert!(done.contains("write-behind: at most 256 writes, on write-mostly members\n"), "{done}");
     for member in &members {
         assert_eq!(write_mode(&scratch, member), "Write Mode : Allow write behind, max 256");
     }
     let served = scratch.ready(&[], &members);
-    scratch.uraid(["write-mostly", "home", "0"]).expect_done();
     let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
     assert!(shown.contains("Write Mode : Allow write behind, max 256"), "{shown}");
     let data = pattern(7, served.client().size as usize);

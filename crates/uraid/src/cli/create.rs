@@ -37,12 +37,12 @@ EXAMPLES
       uraid create --level 1 --raid-devices 2 --name home a.img b.img
   A mirror whose second copy is far away, and is read only if the first one fails:
       uraid create -l 1 -n 2 -N home /dev/sdb --write-mostly /dev/nbd0
+  The same, and writes do not wait for it:
+      uraid create -l 1 -n 2 -b internal --write-behind -N away /dev/sdb --write-mostly /dev/nbd0
   A raid6 of eight disks with chunks of 64 KiB:
       uraid create -l 6 -n 8 -c 64K -N pool /dev/sd[b-i]
   A raid10 with two far copies, one member to come later:
       uraid create -l 10 -n 4 -p f2 -N fast /dev/sdb /dev/sdc /dev/sdd missing
-  A mirror that does not wait for its slow member, which `uraid write-mostly` names:
-      uraid create -l 1 -n 2 -b internal --write-behind -N away fast.img slow.img
   A stripe over two raid6 arrays (raid60):
       uraid create -l 6 -n 4 -N left /dev/sd[b-e]
       uraid create -l 6 -n 4 -N right /dev/sd[f-i]

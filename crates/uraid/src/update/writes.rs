@@ -381,7 +381,9 @@ mod tests {
 
     #[test]
     fn an_interrupted_change_of_the_id_starts_no_part_of_the_array_and_goes_on() {
-        for (level, policy) in [(Level::Raid5, NewPolicy::Ppl), (Level::Raid1, NewPolicy::Bitmap { chunk: None, write_behind: 0 })] {
+        for (level, policy) in
+            [(Level::Raid5, NewPolicy::Ppl), (Level::Raid1, NewPolicy::Bitmap { chunk: None, write_behind: 0 })]
+        {
             let (before, has_bitmap) = (array(level, policy), level == Level::Raid1);
             let change = Change::Uuid(NEW);
             let steps = steps_of(&before, &plan(&before), &change);
