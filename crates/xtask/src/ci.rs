@@ -45,7 +45,7 @@ pub(crate) fn everything() -> bool {
     let binaries = ["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox"];
     report.command("release build", cargo(&binaries));
     // Every layout, every erasure, crash images, long seeds, the museum, kill -9: each with its figure.
-    report.stage("prove", || Tally::one(prove::run(&["--time", "5m", "--json"])));
+    report.stage("prove", || Tally::one(prove::run(&["--time", "3m", "--json"])));
     let loom = ["test", "--release", "-p", "uraid-host", "--features", "loom", "--test", "loom"];
     report.command("loom models", cargo(&loom));
     let simulator = |test| {
