@@ -1,11 +1,13 @@
 //! The scenario `beside-pass`: random writes of a raid1 beside a pass, and what the pass takes from them.
-//! Owns: its two arrays, the load that stands for the pass. Not here: passes (`uraid_engine`), the loop (`drive`).
+//! Owns: its arrays, the load that stands for the pass. Not here: passes (`uraid_engine`), the loop (`drive`).
 //! Invariant: both sides of a comparison take turns in one run of one array.
 //!
 //! ```text
-//!   resync   64 GiB, a resync of 200 MB/s beside the writes   |   the same reads of the members without the engine
+//!   speed    64 GiB, a resync of 200 MB/s beside the writes   |   the same reads of the members without the engine
+//!   share    64 GiB, a resync without limits                  |   the writes alone, the resync alone
 //!   window   1 MiB, whose writes meet the windows of a check  |   the writes alone, the check alone
 //! ```
+//! A pass with a share gives way to clients. The others have a minimum that they do not reach, so that they do not.
 
 use crate::drive::{self, Place, Side};
 use crate::figures::{Interval, median};
@@ -31,9 +33,25 @@ use uraid_layout::Level;
 const SPEED_KIB: u64 = 200_000_000 / 1024;
 /// A read of the load that stands for a resync: as long as a window of the pass.
 const BLOCK: Sectors = Sectors(512);
-/// Members on which a pass of that speed does not end during the run, and members of about a MiB.
+/// A minimum that no pass reaches.
+const NEVER_WAITS: Option<u64> = Some(1 << 30);
+/// Members on which a pass of that speed, or of any, does not end during the run; members as fast as disks, and members
+/// of about a MiB.
 const LARGE: &str = "null:65G,completion=deferred";
+const HUGE: &str = "null:500T,completion=deferred";
+const DISKS: &str = "null:65G,bandwidth=500M";
 const SMALL: &str = "null:2M,completion=deferred";
+
+/// What is measured beside the writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// A resync of a certain speed.
+    Speed,
+    /// A resync that gives way.
+    Share,
+    /// A check of what is written.
+    Window,
+}
 
 /// What was found in one round.
 #[derive(Clone, Copy)]
@@ -56,21 +74,22 @@ struct Found {
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     screen.print(&format!("== {scenario}\n\n"));
     let mut rows = Vec::new();
-    for member in [LARGE, SMALL] {
+    let all = [(Beside::Speed, LARGE), (Beside::Share, HUGE), (Beside::Share, DISKS), (Beside::Window, SMALL)];
+    for (beside, member) in all {
         let mut target = Target::in_memory(&Trial::new(Level::Raid1, 2, Sectors::ZERO), member, 0, screen)?;
-        target.plan.is_dirty = member == LARGE;
+        target.plan.is_dirty = beside != Beside::Window;
         let on = format!("{}, {member}", target.describe());
         let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
         let case = Case::new(&target, &on, work, &Run { has_latencies: false, ..*run });
-        let found = measure(&case, screen).map_err(crate::measure_error(&case.name))?;
+        let found = measure(&case, beside, screen).map_err(crate::measure_error(&case.name))?;
         screen.print(&format!("  {}\n", case.name));
-        rows.extend(shown(scenario, &case.name, &found, target.plan.is_dirty, screen));
+        rows.extend(shown(scenario, &case.name, &found, beside, screen));
     }
     screen.print("\n");
     Ok(rows)
 }
 
-fn shown(scenario: &str, name: &str, found: &Found, is_resync: bool, screen: &dyn Screen) -> Vec<Row> {
+fn shown(scenario: &str, name: &str, found: &Found, beside: Beside, screen: &dyn Screen) -> Vec<Row> {
     let all = |figure: fn(&Round) -> f64| -> Vec<f64> { found.rounds.iter().map(figure).collect() };
     let compared = |what: &str, against, unit, of: [fn(&Round) -> f64; 2]| {
         let ratios: Vec<f64> = all(of[0]).iter().zip(all(of[1])).map(|(beside, alone)| beside / alone).collect();
@@ -82,13 +101,18 @@ fn shown(scenario: &str, name: &str, found: &Found, is_resync: bool, screen: &dy
     };
     let writes: [fn(&Round) -> f64; 2] = [|round| round.beside, |round| round.alone];
     let passes: [fn(&Round) -> f64; 2] = [|round| round.pass_beside, |round| round.pass_alone];
-    let mut rows = if is_resync {
-        vec![compared("writes beside a resync of 200 MB/s", "the same load without the engine", "IOPS", writes)]
-    } else {
-        vec![
+    let mut rows = match beside {
+        Beside::Speed => {
+            vec![compared("writes beside a resync of 200 MB/s", "the same load without the engine", "IOPS", writes)]
+        }
+        Beside::Share => vec![
+            compared("writes beside a resync without limits", "the writes alone", "IOPS", writes),
+            compared("the resync", "the resync alone", "B/s", passes),
+        ],
+        Beside::Window => vec![
             compared("writes into the window of a check", "the writes alone", "IOPS", writes),
             compared("the check", "the check alone", "B/s", passes),
-        ]
+        ],
     };
     let (waited, longest) = (median(&all(|round| round.waited)), found.longest.as_nanos() as f64);
     screen.print(&format!(
@@ -101,26 +125,25 @@ fn shown(scenario: &str, name: &str, found: &Found, is_resync: bool, screen: &dy
     rows
 }
 
-fn measure(case: &Case<'_>, screen: &dyn Screen) -> Result<Found, MeasureError> {
+fn measure(case: &Case<'_>, beside: Beside, screen: &dyn Screen) -> Result<Found, MeasureError> {
     let mut prepared = Prepared::new(case, screen)?;
     prepared.options.arenas[CLIENT_ARENA].large += 64;
-    let is_resync = case.target.plan.is_dirty;
     let start = async |array: &Rc<HostArray>| {
-        if !is_resync {
-            return on_shards::start(array).await;
+        match beside {
+            Beside::Speed => array.set_speed(SpeedLimits { min: NEVER_WAITS, max: Some(SPEED_KIB) }).await,
+            Beside::Share => {}
+            Beside::Window => array.set_speed(SpeedLimits { min: NEVER_WAITS, max: None }).await,
         }
-        array.start().await?;
-        array.set_speed(SpeedLimits { min: None, max: Some(SPEED_KIB) }).await;
-        Ok(())
+        if beside == Beside::Window { on_shards::start(array).await } else { array.start().await }
     };
     let task = async |on: &OnShard| -> Result<Found, MeasureError> {
         let place = prepared.place(on);
         let mut rounds = Vec::new();
         for _ in 0..case.rounds {
-            let round = if is_resync {
-                resync_round(&place, case.runtime).await
-            } else {
-                window_round(&place, case.runtime).await
+            let round = match beside {
+                Beside::Speed => speed_round(&place, case.runtime).await,
+                Beside::Share => share_round(&place, case.runtime).await,
+                Beside::Window => window_round(&place, case.runtime).await,
             };
             rounds.push(round.map_err(|source| MeasureError::Request { side: "array", source })?);
         }
@@ -140,7 +163,27 @@ async fn write(place: &Rc<Place>, time: Duration) -> Result<(f64, f64), IoError>
     Ok((section.rate(), waited))
 }
 
-async fn resync_round(place: &Rc<Place>, time: Duration) -> Result<Round, IoError> {
+async fn share_round(place: &Rc<Place>, time: Duration) -> Result<Round, IoError> {
+    // How far the resync is becomes known each 200 ms. After a pause it is exact, and after the slow resync late by
+    // little.
+    place.array.pause_passes(true).await;
+    let (alone, _) = write(place, time).await?;
+    place.array.pause_passes(false).await;
+    let (pass_beside, written) = resync_beside(place, write(place, time)).await;
+    let (beside, waited) = written?;
+    let (pass_alone, ()) = resync_beside(place, async { place.local.sleep(time).await }).await;
+    Ok(Round { beside, alone, pass_beside, pass_alone, waited })
+}
+
+/// Returns how many bytes per second the resync has passed while `other` goes on.
+async fn resync_beside<T>(place: &Place, other: impl Future<Output = T>) -> (f64, T) {
+    let done = || place.array.status().pass.map_or(0, |progress| progress.done.bytes());
+    let (began, before) = (place.local.now(), done());
+    let outcome = other.await;
+    (done().saturating_sub(before) as f64 / place.local.now().since(began).as_secs_f64(), outcome)
+}
+
+async fn speed_round(place: &Rc<Place>, time: Duration) -> Result<Round, IoError> {
     let (beside, waited) = write(place, time).await?;
     place.array.pause_passes(true).await;
     let is_over = Cell::new(false);

@@ -41,7 +41,8 @@ pub enum ScenarioName {
     Replace,
     /// Whole arrays are checked, beside the same.
     Check,
-    /// 4 KiB random writes of a raid1 beside a resync of 200 MB/s, and writes into the window of a pass.
+    /// 4 KiB random writes of a raid1 beside a resync of 200 MB/s, beside one without limits, and into the window of a
+    /// pass.
     BesidePass,
     /// 4 KiB random writes with a write-intent bitmap, beside the same array without one.
     Bitmap,

@@ -96,6 +96,7 @@ impl<W: World> Pass<W> {
         }
         self.next.set(self.below.get());
         self.in_flight.borrow_mut().clear();
+        self.pace.restart(&self.shared);
         let outcomes = join_all((0..self.windows).map(|_| self.pass_windows(&order))).await;
         // A window fails if the array freezes. Then the tasks of the other windows end at the gate, too.
         let has_failed = outcomes.iter().any(Result::is_err);
@@ -125,6 +126,7 @@ impl<W: World> Pass<W> {
             readable_below: Sectors(self.readable_below()),
             in_sync_below: self.shared.in_sync_below.get(),
             counts: self.counts.get(),
+            has_clients: self.pace.has_own_clients(&self.shared),
         }
     }
 
@@ -148,13 +150,14 @@ impl<W: World> Pass<W> {
             if self.is_at_end(order) {
                 return Ok(());
             }
-            self.pace.turn(&self.shared, order.number).await;
+            let turn = self.pace.turn(&self.shared, order.number).await;
             let _room = self.room.acquire(1).await;
             let Some(_inside) = self.shared.admit_pass() else { return Ok(()) };
             if !self.has_member(order) || self.pace.is_ended(order.number) {
                 return Ok(());
             }
             let Some(window) = self.take_window(order) else { return Ok(()) };
+            drop(turn);
             let _lock = if sabotage::locks_window(order.kind.is_by_command()) {
                 Some(self.shared.locks.guard(locked(&self.shared, &window)).await)
             } else {
@@ -169,7 +172,9 @@ impl<W: World> Pass<W> {
             if order.kind.is_by_command() && self.shared.with_view(|view| view.gate != Gate::Open) {
                 return Err(ErrorKind::Frozen.into());
             }
+            let since = self.shared.world.now();
             let met = self.resync.resync_window(order, window).await?;
+            self.pace.end(&self.shared, since);
             self.end_window(window.at, met);
         }
     }
@@ -202,7 +207,7 @@ impl<W: World> Pass<W> {
         self.next.set(next);
         if let Some(window) = window {
             self.in_flight.borrow_mut().push(window.at);
-            self.pace.note(&self.shared, self.of_member(order, &window));
+            self.pace.begin(&self.shared, self.of_member(order, &window));
         } else {
             self.note_progress();
         }

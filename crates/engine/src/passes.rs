@@ -418,9 +418,13 @@ impl<W: World> Passes<W> {
             // Only the sleep is dropped: a round of superblocks must not be.
             if let Either::Left(reports) = race(all.as_mut(), steward.shared.world.sleep(REPORT_PERIOD)).await {
                 self.note(order, reports.into_iter().map(Answer::passed).collect());
+                self.tell_of_clients(false).await;
                 return;
             }
-            let below = self.note(order, steward.pass_reports().await);
+            let reports = steward.pass_reports().await;
+            let has_clients = reports.len() > 1 && reports.iter().any(|report| report.has_clients);
+            let below = self.note(order, reports);
+            self.tell_of_clients(has_clients).await;
             self.end_superseded(order).await;
             let total = self.progress.get().total;
             let recorded = self.recorded(order.kind, order.recovering).min(total);

@@ -146,15 +146,23 @@ pub(crate) struct PassReport {
     pub(crate) in_sync_below: Sectors,
     /// The sum of its windows.
     pub(crate) counts: PassCounts,
+    /// Clients are active on the shard.
+    pub(crate) has_clients: bool,
 }
 
-/// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max).
+/// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max). Between
+/// them, a pass takes at most a tenth of the time while clients are active.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SpeedLimits {
-    /// While clients are served, a pass that is faster than this waits for them. `None`: it never waits.
+    /// A pass that is slower than this does not wait for clients. `None`: [`SpeedLimits::MIN_KIB`].
     pub min: Option<u64>,
     /// Never faster. `None`: as fast as the members are.
     pub max: Option<u64>,
+}
+
+impl SpeedLimits {
+    /// The minimum where none is set: md's.
+    pub const MIN_KIB: u64 = 1000;
 }
 
 /// What every shard is told.
@@ -164,6 +172,8 @@ pub(crate) struct Steering {
     pub(crate) ended: u64,
     pub(crate) is_paused: bool,
     pub(crate) limits: SpeedLimits,
+    /// Clients are active on some shard, of several.
+    pub(crate) has_clients: bool,
 }
 
 /// What a resync goes through: sectors of each member on parity levels, of the array on mirrors.

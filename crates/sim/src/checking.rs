@@ -19,10 +19,21 @@ use uraid_engine::{CheckEnd, PassKind, SpeedLimits};
 const SPOILING: [FaultKind; 4] =
     [FaultKind::BitRot, FaultKind::Misdirected, FaultKind::LostWrite, FaultKind::LyingFlush];
 
+/// A minimum that no pass reaches.
+const NEVER_WAITS: SpeedLimits = SpeedLimits { min: Some(1 << 30), max: None };
+
 impl Rig {
-    /// Perhaps starts the operator.
+    /// Perhaps starts the operator. In every second start, passes do not give way to clients before that: more of them
+    /// come to their end.
     pub(crate) fn check_by_hand(&mut self, live: &Live) {
-        if !self.setup.is_redundant() || !self.rng.chance(1, 3) {
+        if !self.setup.is_redundant() {
+            return;
+        }
+        if self.rng.chance(1, 2) {
+            let array = live.arrays[0].clone();
+            self.executor.spawn(0, "speed", async move { array.set_speed(NEVER_WAITS).await });
+        }
+        if !self.rng.chance(1, 3) {
             return;
         }
         let (array, executor, guard) = (live.arrays[0].clone(), self.executor.clone(), self.guard.clone());
@@ -39,9 +50,10 @@ impl Rig {
                 let longest = *rng.pick(&[50, 2_000, 300_000]);
                 executor.sleep(Duration::from_micros(rng.below(longest))).await;
                 let kind = *rng.pick(&[PassKind::Check, PassKind::Repair]);
-                let limits = match rng.below(3) {
+                let limits = match rng.below(4) {
                     0 => SpeedLimits { min: Some(100), max: Some(rng.between(1_000, 20_000)) },
                     1 => SpeedLimits { min: Some(rng.between(10, 20_000)), max: None },
+                    2 => NEVER_WAITS,
                     _ => SpeedLimits::default(),
                 };
                 array.set_speed(limits).await;

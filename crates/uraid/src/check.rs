@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 use uraid_block::sizes::counted;
+use uraid_engine::SpeedLimits;
 
 /// How often the array is asked.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -141,11 +142,11 @@ pub(crate) fn steer(args: &PassArgs, call: PassCall) -> Result<(), ClientError> 
 pub(crate) fn speed(args: &SpeedArgs) -> Result<(), ClientError> {
     let call = PassCall::Speed { min: args.min, max: args.max };
     let answer = client::find(args.of.array.as_deref(), args.of.control.as_deref())?.passes(call)?;
-    let limit = |name| match answer.get(name).and_then(Value::as_u64) {
-        Some(kib) => format!("{kib} KiB/s"),
-        None => "none".to_owned(),
-    };
-    print(&format!("{}: minimum {}, maximum {}, of each member\n", name_in(&answer), limit("min"), limit("max")));
+    let limit =
+        |name, unset: String| answer.get(name).and_then(Value::as_u64).map_or(unset, |kib| format!("{kib} KiB/s"));
+    let min = limit("min", format!("{} KiB/s (default)", SpeedLimits::MIN_KIB));
+    let max = limit("max", "none".to_owned());
+    print(&format!("{}: minimum {min}, maximum {max}, of each member\n", name_in(&answer)));
     Ok(())
 }
 

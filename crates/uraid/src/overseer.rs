@@ -348,6 +348,7 @@ impl Controlled for Overseer {
         }
         bitmap::show(&status, &mut report);
         report.passes_frozen = self.array.are_passes_paused();
+        report.pass_limits = Some(self.array.speed().into());
         report.last_check = self.check_result(false);
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);

@@ -20,7 +20,7 @@ pub(crate) enum PassCall {
     Freeze,
     /// Continues them.
     Unfreeze,
-    /// Changes the limits that are given, in KiB a second of each member; 0: none.
+    /// Changes the limits that are given, in KiB a second of each member; 0: as an array starts.
     Speed {
         /// What a pass may have beside clients.
         min: Option<u64>,

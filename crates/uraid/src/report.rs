@@ -17,7 +17,7 @@ pub(crate) use counts::{Clients, Counts};
 pub(crate) use in_use::InUse;
 pub(crate) use machine::Verdict;
 pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
-pub(crate) use pass::Pass;
+pub(crate) use pass::{Pass, PassLimits};
 pub(crate) use reshape::{Reshape, Shape};
 
 use crate::pace::PassProgress;
@@ -79,6 +79,9 @@ pub(crate) struct Report {
     /// Passes are kept where they are, by command.
     #[serde(default)]
     pub passes_frozen: bool,
+    /// How fast a pass is at least and at most; `None` if the array does not run.
+    #[serde(default)]
+    pub pass_limits: Option<PassLimits>,
     /// A reshape that stopped half-way; only of an array that does not run.
     #[serde(default)]
     pub reshape: Option<Reshape>,
@@ -532,6 +535,7 @@ pub(crate) mod tests {
             repair: None,
             last_check: None,
             passes_frozen: false,
+            pass_limits: None,
             reshape: None,
             members: vec![
                 member(Some(0), Some(0), "active sync", Some("a.img")),

@@ -110,7 +110,10 @@ fn two_copies_that_differ_are_found_and_the_first_counts() {
 #[test]
 fn a_check_can_be_slowed_paused_and_ended_and_a_second_one_is_refused() {
     let rig = Rig::new("5", 3);
-    assert_eq!(rig.uraid("speed home").expect_done().stdout, "home: minimum none, maximum none, of each member\n");
+    assert_eq!(
+        rig.uraid("speed home").expect_done().stdout,
+        "home: minimum 1000 KiB/s (default), maximum none, of each member\n"
+    );
     rig.uraid("speed home --min 900 --max 100")
         .expect_refused(&["minimum of 900 KiB/s is above the maximum of 100 KiB/s"]);
     rig.uraid("speed home --max 18446744073709551615").expect_refused(&["a speed is at most 2147483647 KiB/s"]);

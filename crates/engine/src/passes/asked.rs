@@ -127,6 +127,13 @@ impl<W: World> Passes<W> {
         self.steer(|steering| steering.limits = limits).await;
     }
 
+    /// Tells every shard whether clients are active on some of them. Alone, a shard sees that itself.
+    pub(super) async fn tell_of_clients(&self, has_clients: bool) {
+        if self.steering.get().has_clients != has_clients {
+            self.steer(|steering| steering.has_clients = has_clients).await;
+        }
+    }
+
     pub(crate) fn steering(&self) -> Steering {
         self.steering.get()
     }

@@ -11,6 +11,7 @@ mod frozen;
 mod joining;
 mod late;
 mod member_seeds;
+mod passes;
 mod ppl;
 mod re_adding;
 mod read_only;

@@ -11,7 +11,7 @@ use super::re_adding::{former_member, returning};
 use super::spares::{CASES, wait};
 use super::*;
 use uraid_engine::verdict::Operation;
-use uraid_engine::{AddError, AssembleOptions, Candidate, ReAddError, RemoveError, assemble};
+use uraid_engine::{AddError, AssembleOptions, Candidate, PassKind, ReAddError, RemoveError, assemble};
 use uraid_format::{Features, MemberFlag};
 use uraid_sim::bits::{Bits, bitmap_of};
 use uraid_sim::judge::bad_block_log_of;
@@ -242,10 +242,13 @@ impl Run {
         listing.filter_map(|(state, _)| state.slot()).chain(self.faulty.iter()).collect()
     }
 
-    /// Whether the array can do without the member in this slot, too.
+    /// Whether the array can do without the member in this slot, too. Not before the resync has ended: until then one copy
+    /// counts, and parity may be wrong. Beside requests that takes a while.
     fn can_lose(&self, slot: Slot) -> bool {
-        let left = self.live.arrays[0].status().usable.minus(self.weak()).without(slot);
-        self.live.arrays[0].layout().can_serve(&left)
+        let status = self.live.arrays[0].status();
+        let left = status.usable.minus(self.weak()).without(slot);
+        let is_in_sync = status.pass.is_none_or(|pass| pass.kind != PassKind::Resync);
+        is_in_sync && self.live.arrays[0].layout().can_serve(&left)
     }
 
     /// Perhaps lets a member fail reads or writes from now on, that the array can do without.

@@ -106,17 +106,18 @@ pub(crate) struct PassArgs {
 pub(super) const SPEED: &str = "\
 Show or set the speed limits of resync, recovery, check and repair of a running array, in KiB a second
 of each member, as md's sync_speed_min and sync_speed_max. A pass (any of these) is never faster than
---max. While clients are served, a pass that is faster than --min waits for them. Without limits a pass
-is as fast as the members are, and waits for no client.
+--max. While clients are active, a pass that is faster than --min takes at most a tenth of the time.
+While they are quiet, it is as fast as the members are.
 
-A limit that is not given stays as it is. An array starts without limits; md's are 1000 and 200000. The
-limits last until the array is stopped.";
+A limit that is not given stays as it is. An array starts with a minimum of 1000, as md does, and
+without a maximum; md's is 200000. The limits last until the array is stopped.";
 
 pub(super) const SPEED_AFTER: &str = "\
 EXAMPLES
   uraid speed home
   uraid speed home --min 1000 --max 200000
-  uraid speed home --min 0 --max 0";
+  uraid speed home --min 0 --max 0             the limits of an array that starts
+  uraid speed home --min 1000000000            never wait for clients";
 
 /// Options of `uraid speed`.
 #[derive(Args, Debug)]
@@ -124,8 +125,8 @@ pub(crate) struct SpeedArgs {
     /// The array.
     #[command(flatten)]
     pub of: PassArgs,
-    /// Above this speed, wait while clients are served, in KiB a second of each member; 0: no minimum, never wait for
-    /// clients
+    /// Above this speed, take at most a tenth of the time while clients are active, in KiB a second of each member; 0:
+    /// 1000, as an array starts
     #[arg(long, value_name = "KIB")]
     pub min: Option<u64>,
     /// Never be faster, in KiB a second of each member; 0: no limit

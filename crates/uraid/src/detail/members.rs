@@ -405,6 +405,7 @@ pub(crate) fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report
         repair: None,
         last_check: None,
         passes_frozen: false,
+        pass_limits: None,
         reshape: None,
         members: Vec::new(),
         server: None,

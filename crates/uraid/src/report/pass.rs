@@ -7,7 +7,26 @@
 use super::{Report, field};
 use crate::pace::PassProgress;
 use crate::pass_calls::CheckResult;
+use serde::{Deserialize, Serialize};
 use uraid_block::sizes::counted;
+use uraid_engine::SpeedLimits;
+
+/// How fast a pass is at least and at most, in KiB a second of each member.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub(crate) struct PassLimits {
+    /// A pass that is slower does not wait for clients.
+    pub min_kib: u64,
+    /// `None`: as fast as the members are.
+    pub max_kib: Option<u64>,
+}
+
+impl From<SpeedLimits> for PassLimits {
+    fn from(limits: SpeedLimits) -> PassLimits {
+        // The maximum counts, also where it is below the default minimum.
+        let min = limits.min.unwrap_or(SpeedLimits::MIN_KIB);
+        PassLimits { min_kib: limits.max.map_or(min, |max| min.min(max)), max_kib: limits.max }
+    }
+}
 
 /// A pass that runs, or waits until the array takes writes again.
 pub(crate) struct Pass<'a> {
@@ -18,6 +37,7 @@ pub(crate) struct Pass<'a> {
     /// It does not move: the array takes no writes now.
     pub is_pending: bool,
     pub progress: &'a PassProgress,
+    limits: Option<PassLimits>,
 }
 
 impl Report {
@@ -34,17 +54,23 @@ impl Report {
             title,
             is_pending,
             progress,
+            limits: self.pass_limits,
         })
     }
 }
 
 impl Pass<'_> {
-    /// As lines of `detail`. mdadm has the first one, which scripts read, and leaves the speed to /proc/mdstat.
+    /// As lines of `detail`. mdadm has the first one, which scripts read, and leaves the others to /proc/mdstat and sysfs.
     pub(super) fn write(&self, out: &mut String) {
         let Pass { title, progress, .. } = self;
         field(out, &format!("{title} Status"), &format!("{}% complete", progress.permille() / 10));
         if let Some(left) = progress.time_left() {
             field(out, &format!("{title} Speed"), &format!("{}, {left} left", progress.speed()));
+        }
+        if let Some(PassLimits { min_kib, max_kib }) = self.limits {
+            let most = max_kib.map(|kib| format!(", at most {kib}K/sec")).unwrap_or_default();
+            let text = format!("a tenth of the time beside clients, at least {min_kib}K/sec{most}");
+            field(out, &format!("{title} Limits"), &text);
         }
     }
 }
@@ -80,6 +106,10 @@ mod tests {
             text.contains("     Resync Status : 12% complete\n      Resync Speed : 100K/sec, 90s left\n"),
             "{text}"
         );
+        report.pass_limits = Some(SpeedLimits { min: None, max: Some(9000) }.into());
+        let limits = "     Resync Limits : a tenth of the time beside clients, at least 1000K/sec, at most 9000K/sec\n";
+        assert!(report.text().contains(limits), "{}", report.text());
+        assert_eq!(PassLimits::from(SpeedLimits { min: None, max: Some(300) }).min_kib, 300);
         report.resync = of(None, None);
         let text = report.text();
         assert!(text.contains("     Resync Status : 12% complete\n") && !text.contains("Resync Speed"), "{text}");

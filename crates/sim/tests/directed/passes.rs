@@ -1,0 +1,134 @@
+//! Passes beside clients: their share of the time, and that they end.
+//! Owns: these runs. Not here: what a pass does (the other files), how a maximum is kept (`checks`).
+
+use super::*;
+use uraid_engine::SpeedLimits;
+use uraid_sim::member::Latency;
+
+/// A minimum that does not count here.
+const SLOW: SpeedLimits = SpeedLimits { min: Some(1), max: None };
+
+/// The sectors of each member, and the windows that they are passed in.
+const SIZE: u64 = 512;
+const WINDOW: u64 = 4;
+const WINDOWS: u32 = (SIZE / WINDOW) as u32;
+
+/// An open array of short windows. A read of a member takes at least this long, and at most twice as long. So does a
+/// window of a check: it reads all members at once.
+fn opened(level: i32, slots: u16, shards: u16, takes: Duration, spare_blocks: u32) -> (Rig, Live) {
+    let (layout, chunk) = if level == 1 { (0, 0) } else { (2, 2) };
+    let shape = Shape { level, layout, chunk, slots, size: SIZE, member_sizes: Vec::new() };
+    let mut rng = Rng::new(7);
+    let executor = Executor::new(rng.fork(), false);
+    let nanos = takes.as_nanos() as u64;
+    let latency = Latency { min: nanos, max: 2 * nanos, slow_one_in: 0 };
+    let setup = Setup { shards, latency, spare_blocks, ..Setup::plain(shape) };
+    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    let live = start_with(&mut rig, &[], &Config { pass_window: Sectors(WINDOW), ..Config::default() });
+    (rig, live)
+}
+
+fn set_speed(rig: &Rig, live: &Live, limits: SpeedLimits) {
+    let array = live.arrays[0].clone();
+    all(rig, live, vec![async move { array.set_speed(limits).await }]);
+}
+
+fn sleep(rig: &Rig, live: &Live, time: Duration) {
+    let executor = rig.executor.clone();
+    all(rig, live, vec![async move { executor.sleep(time).await }]);
+}
+
+/// How long a check takes from now on.
+fn check(rig: &Rig, live: &Live) -> Duration {
+    let (array, began) = (live.arrays[0].clone(), rig.executor.now());
+    array.begin_check().expect("it begins");
+    run(rig, live, || array.checked().is_some());
+    rig.executor.now().since(began)
+}
+
+/// Reads on this shard, one after the other, until the flag is set.
+fn load(rig: &Rig, live: &Live, shard: u16) -> Rc<Cell<bool>> {
+    let is_over = Rc::new(Cell::new(false));
+    let at = usize::from(shard);
+    let (array, arena, flag) = (live.arrays[at].clone(), live.worlds[at].client_arena().clone(), is_over.clone());
+    rig.executor.spawn(shard, "load", async move {
+        while !flag.get() {
+            array.read(Sector(0), arena.take(512).expect("room")).await.expect("healthy");
+        }
+    });
+    is_over
+}
+
+#[test]
+fn a_pass_beside_a_load_without_end_takes_a_tenth_of_the_time_and_ends() {
+    let takes = Duration::from_micros(15);
+    for (level, slots) in [(1, 2), (5, 3)] {
+        // Room for four windows at a time, or five.
+        let (rig, live) = opened(level, slots, 1, takes, 14);
+        set_speed(&rig, &live, SLOW);
+        let alone = check(&rig, &live);
+        assert!(alone < takes * WINDOWS, "raid{level}: {alone:?} alone, several windows at a time");
+        let is_over = load(&rig, &live, 0);
+        let beside = check(&rig, &live);
+        let tenth = takes * WINDOWS * 10..takes * WINDOWS * 2 * 10;
+        assert!(tenth.contains(&beside), "raid{level}: {beside:?} beside clients, expected {tenth:?}");
+        set_speed(&rig, &live, SpeedLimits { min: Some(1 << 30), max: None });
+        let pushed = check(&rig, &live);
+        assert!(pushed < alone * 2, "raid{level}: {pushed:?} with a minimum that it does not reach, {alone:?} alone");
+        is_over.set(true);
+        set_speed(&rig, &live, SLOW);
+        sleep(&rig, &live, Duration::from_millis(20));
+        let again = check(&rig, &live);
+        assert!(again < alone * 2, "raid{level}: {again:?} when the clients are gone, {alone:?} before they came");
+    }
+}
+
+#[test]
+fn a_pass_is_as_fast_as_its_minimum_beside_a_load_without_end() {
+    // A tenth of the time is a window each 10 to 20 ms.
+    let (rig, live) = opened(1, 2, 1, Duration::from_millis(1), 1);
+    // 2 KiB each 4 ms.
+    set_speed(&rig, &live, SpeedLimits { min: Some(500), max: None });
+    let is_over = load(&rig, &live, 0);
+    let beside = check(&rig, &live);
+    is_over.set(true);
+    let expected = Duration::from_millis(4) * (WINDOWS - 1);
+    assert!((expected..expected + expected / 20).contains(&beside), "{beside:?} beside clients, expected {expected:?}");
+}
+
+#[test]
+fn a_request_that_is_in_flight_for_long_is_a_client() {
+    let (rig, live) = opened(1, 2, 1, Duration::from_micros(15), 1);
+    set_speed(&rig, &live, SLOW);
+    let alone = check(&rig, &live);
+    // It is tried on the other member after a quarter of a second: by then the check has ended.
+    let effect = Effect::Hang(Duration::from_secs(3));
+    rig.disk(0).add_fault(Fault { victim: Target::Reads, after: 0, effect });
+    let reading = read(&live, 0, 1);
+    rig.executor.spawn(0, "read", async move { assert_eq!(reading.await.map(|bytes| bytes.len()), Ok(512)) });
+    run(&rig, &live, || rig.disk(0).in_flight() > 0);
+    sleep(&rig, &live, Duration::from_millis(30));
+    let beside = check(&rig, &live);
+    assert!(beside >= alone * 9, "{beside:?} beside a request that takes long, {alone:?} alone");
+}
+
+#[test]
+fn a_pass_on_a_shard_without_clients_hears_of_those_of_another_shard() {
+    // Shard 0 owns all of a mirror that is smaller than 64 MiB: shard 1 has no part in the check.
+    let (rig, live) = opened(1, 2, 2, Duration::from_millis(5), 1);
+    set_speed(&rig, &live, SLOW);
+    let alone = check(&rig, &live);
+    let is_over = load(&rig, &live, 1);
+    let beside = check(&rig, &live);
+    // With two shards, each takes a twentieth of the time. The first 200 ms are passed unaware of the clients.
+    assert!(beside >= alone * 10, "{beside:?} beside clients of another shard, {alone:?} alone");
+    let array = live.arrays[0].clone();
+    array.begin_check().expect("it begins");
+    sleep(&rig, &live, Duration::from_secs(2));
+    is_over.set(true);
+    let gone = rig.executor.now();
+    run(&rig, &live, || array.checked().is_some());
+    let rest = rig.executor.now().since(gone);
+    let heard = Duration::from_millis(250);
+    assert!(rest <= alone + heard, "{rest:?} from when the clients were gone, {alone:?} alone");
+}
