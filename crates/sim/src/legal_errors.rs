@@ -216,7 +216,24 @@ impl LegalErrors {
             let canonical = readable.first();
             view.copies == Copies::Canonical && canonical.is_none_or(|place| is_bad(**place))
         };
-        places.iter().all(|place| is_bad(*place)) || is_canonical_lost(&request.view) || is_canonical_lost(now)
+        places.iter().all(|place| is_bad(*place))
+            || is_canonical_lost(&request.view)
+            || is_canonical_lost(now)
+            || self.may_be_lost_behind(places)
+    }
+
+    /// A write that was behind failed on a member, and that could not be recorded: the array froze. Until the stop it refuses
+    /// to read these sectors, also if other members have the write.
+    fn may_be_lost_behind(&self, places: &[Place]) -> bool {
+        let starts = &self.judge.setup.data_offsets;
+        let has_failed = |place: &Place| {
+            let sector = starts[usize::from(place.slot)] + place.sector;
+            let covers =
+                |access: &Access| access.disk == place.slot && (access.at..access.at + access.length).contains(&sector);
+            self.guard.failures().iter().any(|(access, _)| matches!(access.op, Op::Write { .. }) && covers(access))
+        };
+        let is_frozen = matches!(self.array.view().gate, Gate::Frozen(_));
+        is_frozen && self.judge.setup.has_write_behind() && places.iter().any(has_failed)
     }
 
     fn is_row_lost(&self, x: u64, is_bad: &dyn Fn(Place) -> bool, request: &Request, is_frozen: bool) -> bool {
