@@ -41,7 +41,6 @@ fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason()
         ("fail home --action=check m1", "--action: uraid has subcommands for it: uraid check, repair, idle or freeze"),
         ("--examine-bitmap a", "--examine-bitmap: uraid has no command that shows a bitmap alone"),
         ("create -l 5 -n 3 --write-journal j a b c", "--write-journal: uraid has no journal"),
-        ("add home --write-behind a", "--write-behind: uraid has --write-behind where a bitmap is made"),
         ("create -l 5 -n 3 --write-zeroes a b c", "--write-zeroes: uraid writes no zeroes to new members"),
         (
             "serve --update=name a b",

@@ -317,7 +317,11 @@ impl Disk {
         };
         if !is_mild {
             self.may_be_failed.set(true);
-        } else if kind == ErrorKind::NoSpace {
+        }
+        // A flush that found no space freezes the array, whatever is done with members that are full.
+        if op == Op::Flush && kind == ErrorKind::NoSpace {
+            self.has_no_space.set(true);
+        } else if is_mild && kind == ErrorKind::NoSpace {
             self.has_no_space.set(true);
         }
     }

@@ -30,8 +30,6 @@ const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal: a raid5 with create --consistency-policy=ppl has no write hole";
 const NO_ACTION: &str = "has subcommands for it: uraid check, repair, idle or freeze ARRAY";
-const NO_WRITE_BEHIND: &str =
-    "has --write-behind where a bitmap is made: `uraid create --bitmap=internal`, `uraid bitmap ARRAY internal`";
 const ACCESS: &str = "has a command for each: `uraid readonly ARRAY`, `uraid readwrite ARRAY`";
 
 /// mdadm's modes and options that uraid lacks, and why. The reason continues a sentence that begins with "uraid".
@@ -98,7 +96,6 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--action"], NO_ACTION),
     (&["--wait-clean"], "marks idle arrays clean by itself, and every array when it stops"),
     (&["--write-journal", "--add-journal", "add-journal"], NO_POLICY),
-    (&["--write-behind"], NO_WRITE_BEHIND),
     (&["--readonly", "-o", "-w", "--readwrite"], ACCESS),
     (
         &["-U", "--update", "--update-subarray", "--kill-subarray"],
