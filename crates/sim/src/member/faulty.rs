@@ -319,9 +319,7 @@ impl Disk {
             self.may_be_failed.set(true);
         }
         // A flush that found no space freezes the array, whatever is done with members that are full.
-        if op == Op::Flush && kind == ErrorKind::NoSpace {
-            self.has_no_space.set(true);
-        } else if is_mild && kind == ErrorKind::NoSpace {
+        if kind == ErrorKind::NoSpace && (is_mild || op == Op::Flush) {
             self.has_no_space.set(true);
         }
     }
