@@ -190,11 +190,7 @@ impl LegalErrors {
         move |place: Place| {
             let slot = Slot(place.slot);
             let sector = starts[usize::from(place.slot)] + place.sector;
-            let covers = |access: &Access| {
-                access.disk == place.slot
-                    && access.op != Op::Flush
-                    && (access.at..access.at + access.length).contains(&sector)
-            };
+            let covers = |access: &Access| access.covers(place.slot, sector);
             !before.contains(slot)
                 || !now.contains(slot)
                 || !known.contains(slot)
@@ -228,9 +224,8 @@ impl LegalErrors {
         let starts = &self.judge.setup.data_offsets;
         let has_failed = |place: &Place| {
             let sector = starts[usize::from(place.slot)] + place.sector;
-            let covers =
-                |access: &Access| access.disk == place.slot && (access.at..access.at + access.length).contains(&sector);
-            self.guard.failures().iter().any(|(access, _)| matches!(access.op, Op::Write { .. }) && covers(access))
+            let is_write = |access: &Access| matches!(access.op, Op::Write { .. });
+            self.guard.failures().iter().any(|(access, _)| is_write(access) && access.covers(place.slot, sector))
         };
         let is_frozen = matches!(self.array.view().gate, Gate::Frozen(_));
         is_frozen && self.judge.setup.has_write_behind() && places.iter().any(has_failed)

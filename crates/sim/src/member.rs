@@ -67,6 +67,13 @@ pub struct Access {
     pub length: u64,
 }
 
+impl Access {
+    /// Whether it reads or changes a sector of a disk.
+    pub fn covers(&self, disk: u16, sector: u64) -> bool {
+        self.disk == disk && self.op != Op::Flush && (self.at..self.at + self.length).contains(&sector)
+    }
+}
+
 /// Checks every access, and every superblock that becomes visible. An error is a violation.
 pub trait Watch {
     /// An operation is submitted.

@@ -215,27 +215,29 @@ impl Setup {
         if has_ppl { setup.with_ppl() } else { setup }
     }
 
-    /// The same array with write-mostly members, if it is a mirror: none in half of the seeds, in the others any member by a
-    /// chance of one in two. And whether writes may be behind on one. Derived from a drawn number, as above.
+    /// The same array with write-mostly members (see [`Setup::flagged`]), and whether writes may be behind on one.
     fn with_write_mostly(self) -> (Setup, bool) {
-        let (flags, slots) = (crate::rng::mix(self.array ^ 0x3057), self.shape.slots);
-        let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
-        let has_flags = matches!(self.shape.level, 1 | 10) && flags & 1 == 1;
-        let write_mostly: SlotSet = (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect();
+        let flags = crate::rng::mix(self.array ^ 0x3057);
+        let write_mostly = self.flagged(flags);
         let may_be_behind =
-            self.shape.level == 1 && !write_mostly.is_empty() && write_mostly.count() < usize::from(slots);
+            self.shape.level == 1 && !write_mostly.is_empty() && write_mostly.count() < usize::from(self.shape.slots);
         // Many of these wait for a slow member.
         let slow_disk = write_mostly.iter().next().map(|slot| slot.0).filter(|_| may_be_behind && flags & 2 == 2);
         (Setup { write_mostly, slow_disk: slow_disk.or(self.slow_disk), ..self }, may_be_behind)
     }
 
-    /// The same array with failfast members, as with write-mostly ones.
+    /// The same array with failfast members.
     fn with_failfast(self) -> Setup {
-        let (flags, slots) = (crate::rng::mix(self.array ^ 0xfa57), self.shape.slots);
-        let is_flagged = |slot: &Slot| flags >> (8 + slot.0) & 1 == 1;
-        let has_flags = matches!(self.shape.level, 1 | 10) && flags & 1 == 1;
-        let failfast = (0..slots).map(Slot).filter(|slot| has_flags && is_flagged(slot)).collect();
+        let failfast = self.flagged(crate::rng::mix(self.array ^ 0xfa57));
         Setup { failfast, ..self }
+    }
+
+    /// The members of a mirror that have a flag: none in half of the seeds, in the others any member by a chance of one in
+    /// two. `flags` is derived from a drawn number, as above.
+    fn flagged(&self, flags: u64) -> SlotSet {
+        let has_flags = matches!(self.shape.level, 1 | 10) && flags & 1 == 1;
+        let is_flagged = |slot: &Slot| has_flags && flags >> (8 + slot.0) & 1 == 1;
+        (0..self.shape.slots).map(Slot).filter(is_flagged).collect()
     }
 
     /// The same array with a write-intent bitmap, for which the data begins further behind.

@@ -52,11 +52,8 @@ impl Judge {
         let is_latent = |place: Place| self.is_latent(place);
         let is_listed = |place: Place| self.is_listed(place);
         let has_failed = |place: Place| {
-            failures.iter().any(|(access, _)| {
-                access.disk == place.slot
-                    && access.op == Op::Read
-                    && (access.at..access.at + access.length).contains(&on_disk(place))
-            })
+            let is_of_place = |access: &Access| access.op == Op::Read && access.covers(place.slot, on_disk(place));
+            failures.iter().any(|(access, _)| is_of_place(access))
         };
         let loses = |is_bad: &dyn Fn(Place) -> bool| {
             let places: BTreeSet<Place> = self.model.copies.iter().flatten().copied().collect();

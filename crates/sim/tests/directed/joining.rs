@@ -9,8 +9,10 @@ use super::spares::{CASES, content_of, fail, fill, rig_with_spare, wait};
 use super::*;
 use uraid_engine::{AddError, AssembleOptions, Candidate, Place, RemoveError, assemble};
 use uraid_format::{FlagChange, Joining, added_superblock};
+use uraid_sim::bits::bitmap_of;
 use uraid_sim::judge::bad_block_log_of;
 use uraid_sim::member::{Access, SimMember, Watch};
+use uraid_sim::ppl::ppl_of;
 
 /// An array whose last disk is blank, and no member yet.
 pub(super) fn rig_with_blank(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
@@ -151,19 +153,27 @@ fn a_spare_that_joins_a_healthy_array_waits_and_can_leave_again() {
 
 /// The plan for all disks that have a superblock, whichever slots they are in.
 pub(super) fn assembled_anywhere(rig: &Rig) -> StartPlan {
-    let mut disks = Vec::new();
-    let mut candidates = Vec::new();
+    assembled_with(rig, &AssembleOptions::default())
+}
+
+/// The same with these options. Bitmaps, bad-block lists and partial parity logs are read, where there are any.
+pub(super) fn assembled_with(rig: &Rig, options: &AssembleOptions) -> StartPlan {
+    let (mut disks, mut candidates, mut bitmaps) = (Vec::new(), Vec::new(), Vec::new());
     for (at, disk) in rig.judge.disks.iter().enumerate() {
         disk.set_watch(None);
-        let bytes: [u8; 4096] = disk.medium().current()[8 * 512..16 * 512].try_into().expect("a place");
+        let image = disk.medium().current().to_vec();
+        let bytes: &[u8; 4096] = image[8 * 512..16 * 512].try_into().expect("a place");
         let device_size = disk.geometry().size;
-        if let Ok(superblock) = Superblock::parse(&bytes, Sector(8), device_size) {
+        if let Ok(superblock) = Superblock::parse(bytes, Sector(8), device_size) {
+            let bad_blocks = bad_block_log_of(&image, &superblock).expect("a good log");
+            let ppl = ppl_of(&image, &superblock);
+            bitmaps.push(bitmap_of(&image, &superblock));
             disks.push(at);
-            let bad_blocks = bad_block_log_of(disk.medium().current(), &superblock).expect("a good log");
-            candidates.push(Candidate { bad_blocks, ..Candidate::new(superblock, device_size) });
+            candidates.push(Candidate { bad_blocks, ppl, ..Candidate::new(superblock, device_size) });
         }
     }
-    let mut plan = assemble(&candidates, &AssembleOptions::default()).expect("it starts");
+    let mut plan = assemble(&candidates, options).expect("it starts");
+    plan.take_bitmaps(|candidate| bitmaps[candidate].clone());
     plan.members.iter_mut().for_each(|member| member.candidate = disks[member.candidate]);
     plan
 }

@@ -6,17 +6,16 @@
 //! `URAID_SIM_SEEDS=20000 cargo test --release -p uraid-sim --test directed member_seeds -- --nocapture` is the long form;
 //! `URAID_SIM_FIRST` starts at another seed.
 
-use super::joining::{joining, leaving, wipe};
+use super::joining::{assembled_anywhere, joining, leaving, wipe};
 use super::re_adding::{former_member, returning};
 use super::spares::{CASES, wait};
 use super::*;
 use uraid_engine::verdict::Operation;
-use uraid_engine::{AddError, AssembleOptions, Candidate, PassKind, ReAddError, RemoveError, assemble};
+use uraid_engine::{AddError, Array, PassKind, ReAddError, RemoveError};
 use uraid_format::{Features, MemberFlag};
-use uraid_sim::bits::{Bits, bitmap_of};
-use uraid_sim::judge::bad_block_log_of;
+use uraid_sim::bits::Bits;
 use uraid_sim::logs;
-use uraid_sim::ppl::ppl_of;
+use uraid_sim::world::SimWorld;
 
 const SEEDS: u64 = 150;
 const ROUNDS: u64 = 4;
@@ -92,7 +91,7 @@ fn rig_for(rng: &mut Rng) -> Rig {
     rig
 }
 
-/// A device without a superblock. Whoever adds it writes an empty bad-block log first.
+/// A device without a superblock. The program that adds one writes an empty bad-block log first.
 fn make_blank(rig: &Rig, disk: u16) {
     wipe(rig, disk);
     if rig.setup.has_logs {
@@ -106,35 +105,8 @@ fn is_blank(rig: &Rig, disk: u16) -> bool {
     rig.disk(disk).medium().current()[8 * 512..8 * 512 + 4] == [0; 4]
 }
 
-/// The plan for all disks that have a superblock, whichever slots they are in.
-fn assembled(rig: &Rig) -> StartPlan {
-    let (mut disks, mut candidates, mut bitmaps) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, disk) in rig.judge.disks.iter().enumerate() {
-        disk.set_watch(None);
-        let image = disk.medium().current().to_vec();
-        let bytes: &[u8; 4096] = image[8 * 512..16 * 512].try_into().expect("a place");
-        let device_size = disk.geometry().size;
-        if let Ok(superblock) = Superblock::parse(bytes, Sector(8), device_size) {
-            let bad_blocks = bad_block_log_of(&image, &superblock).expect("a good log");
-            bitmaps.push(bitmap_of(&image, &superblock));
-            disks.push(at);
-            let ppl = ppl_of(&image, &superblock);
-            candidates.push(Candidate { bad_blocks, ppl, ..Candidate::new(superblock, device_size) });
-        }
-    }
-    let mut plan = assemble(&candidates, &AssembleOptions::default()).expect("it starts");
-    plan.take_bitmaps(|candidate| bitmaps[candidate].clone());
-    plan.members.iter_mut().for_each(|member| member.candidate = disks[member.candidate]);
-    plan
-}
-
 /// Writes sectors one after the other. A write may only fail if power does.
-async fn write_all(
-    array: Rc<uraid_engine::Array<uraid_sim::world::SimWorld>>,
-    world: uraid_sim::world::SimWorld,
-    cells: Cells,
-    plan: Vec<(u64, u8, Fua)>,
-) {
+async fn write_all(array: Rc<Array<SimWorld>>, world: SimWorld, cells: Cells, plan: Vec<(u64, u8, Fua)>) {
     for (at, byte, fua) in plan {
         let before = {
             let cell = &mut cells.borrow_mut()[at as usize];
@@ -161,12 +133,7 @@ async fn write_all(
 }
 
 /// Reads sectors that are not being written.
-async fn read_all(
-    array: Rc<uraid_engine::Array<uraid_sim::world::SimWorld>>,
-    world: uraid_sim::world::SimWorld,
-    cells: Cells,
-    plan: Vec<u64>,
-) {
+async fn read_all(array: Rc<Array<SimWorld>>, world: SimWorld, cells: Cells, plan: Vec<u64>) {
     for at in plan {
         let before = cells.borrow()[at as usize].clone();
         let pieces = world.client_arena().take(512).expect("room");
@@ -251,7 +218,7 @@ impl Run {
         is_in_sync && self.live.arrays[0].layout().can_serve(&left)
     }
 
-    /// Perhaps lets a member fail reads or writes from now on, that the array can do without.
+    /// Perhaps begins a fault of a member that the array can do without: its reads or writes fail.
     fn begin_fault(&mut self) {
         let usable: Vec<Slot> = self.live.arrays[0].status().usable.iter().collect();
         let slot = *self.rng.pick(&usable);
@@ -455,7 +422,7 @@ impl Run {
         self.rig.judge.unreadable.borrow_mut().extend(0..disks.len() as u16);
         let mut after = self.rig.branch(images, self.rng.fork()).expect("whole superblocks");
         after.judge.is_over_budget.set(true);
-        let plan = assembled(&after);
+        let plan = assembled_anywhere(&after);
         let live = after.boot(&plan, &config()).expect("sizes agree");
         run(&after, &live, || live.started.get().is_some());
         assert_eq!(live.started.get(), Some(true));

@@ -38,7 +38,7 @@ fn sleep(rig: &Rig, live: &Live, time: Duration) {
     all(rig, live, vec![async move { executor.sleep(time).await }]);
 }
 
-/// How long a check takes from now on.
+/// How long a check takes that begins now.
 fn check(rig: &Rig, live: &Live) -> Duration {
     let (array, began) = (live.arrays[0].clone(), rig.executor.now());
     array.begin_check().expect("it begins");

@@ -2,10 +2,10 @@
 //! Owns: what they hold and what is copied, when they are refused. Not here: devices that join as spares (`joining`), which
 //! bits are set and when (`bits`), members that come and go in random order (`member_seeds`).
 
-use super::joining::{joining, leaving, wipe};
+use super::joining::{assembled_with, joining, leaving, wipe};
 use super::spares::{CASES, content_of, fail, fill, wait};
 use super::*;
-use uraid_engine::{AssembleOptions, Candidate, FormerMember, PassKind, ReAddError, SpeedLimits, assemble};
+use uraid_engine::{AssembleOptions, FormerMember, PassKind, ReAddError, SpeedLimits};
 use uraid_format::{Features, FlagChange, returned_superblock};
 use uraid_sim::bits::{Bits, bitmap_of};
 use uraid_sim::member::{Access, Op, SimMember, Watch};
@@ -303,6 +303,7 @@ fn begun(rig: &Rig, images: Vec<Option<Vec<u8>>>) -> (Rig, Live) {
     let mut after = rig.branch(images, Rng::new(5)).expect("whole superblocks");
     after.judge.is_over_budget.set(true);
     let plan = assembled_with(&after, &AssembleOptions { run: true, ..AssembleOptions::default() });
+    assert!(plan.bitmap.is_some(), "it has a bitmap that can be kept");
     let live = after.boot(&plan, &config()).expect("sizes agree");
     run(&after, &live, || live.started.get().is_some());
     assert_eq!(live.started.get(), Some(true));
@@ -363,25 +364,4 @@ fn what_cannot_return_says_why_and_changes_nothing() {
     assert_eq!(live.arrays[0].former_slot(&good), Ok(Slot(1)));
     assert!(content_of(&rig, &live) == content);
     rig.power_off();
-}
-
-/// The plan for all disks with a superblock, with their bitmaps.
-fn assembled_with(rig: &Rig, options: &AssembleOptions) -> StartPlan {
-    let (mut disks, mut candidates, mut bitmaps) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, disk) in rig.judge.disks.iter().enumerate() {
-        disk.set_watch(None);
-        let image = disk.medium().current().to_vec();
-        let bytes: &[u8; 4096] = image[8 * 512..16 * 512].try_into().expect("a place");
-        let device_size = disk.geometry().size;
-        if let Ok(superblock) = Superblock::parse(bytes, Sector(8), device_size) {
-            bitmaps.push(bitmap_of(&image, &superblock));
-            disks.push(at);
-            candidates.push(Candidate::new(superblock, device_size));
-        }
-    }
-    let mut plan = assemble(&candidates, options).expect("it starts");
-    plan.take_bitmaps(|candidate| bitmaps[candidate].clone());
-    assert!(plan.bitmap.is_some(), "it has a bitmap that can be kept");
-    plan.members.iter_mut().for_each(|member| member.candidate = disks[member.candidate]);
-    plan
 }

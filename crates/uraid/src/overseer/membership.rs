@@ -57,6 +57,10 @@ pub(crate) struct ReleasedSpare {
     flags: Vec<MemberFlag>,
 }
 
+fn unreadable(name: &str, source: IoError) -> RpcError {
+    refused(name, format!("cannot be read: {source}"))
+}
+
 fn refused(name: &str, why: impl std::fmt::Display) -> RpcError {
     RpcError::refused(format!("{name}: {why}"))
 }
@@ -108,11 +112,10 @@ fn look(name: &str) -> Result<Candidate, RpcError> {
     if matches!(claim.medium(), Medium::Memory | Medium::Null) {
         return Err(refused(name, "is gone when the server ends: a member is a file or a block device"));
     }
-    let unreadable = |source: IoError| refused(name, format!("cannot be read: {source}"));
-    let marks = metadata::signatures(&claim).map_err(unreadable)?;
+    let marks = metadata::signatures(&claim).map_err(|source| unreadable(name, source))?;
     let superblock = match metadata::read(&claim) {
         Ok(superblock) => Some(superblock),
-        Err(MetadataError::Io { source, .. }) => return Err(unreadable(source)),
+        Err(MetadataError::Io { source, .. }) => return Err(unreadable(name, source)),
         Err(
             MetadataError::Superblock { .. }
             | MetadataError::Partitioned { .. }
@@ -265,12 +268,9 @@ impl Overseer {
         if let Either::Right(()) = race(has_answered, local.sleep(ANSWER_TIME_MAX)).await {
             return Err(refused(&name, "has not answered all requests of its former array"));
         }
-        let own = claim.clone();
-        let signatures = move || metadata::signatures(&own);
-        let marks = self.beside(&name, {
-            let name = name.clone();
-            move || signatures().map_err(|source| refused(&name, format!("cannot be read: {source}")))
-        });
+        let (own, own_name) = (claim.clone(), name.clone());
+        let marks =
+            self.beside(&name, move || metadata::signatures(&own).map_err(|error| unreadable(&own_name, error)));
         let marks = marks.await?;
         let level = self.array.layout().level();
         let kept = flags.into_iter().filter(|flag| flag.check_level(level).is_ok());

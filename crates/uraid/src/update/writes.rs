@@ -287,22 +287,23 @@ mod tests {
         {
             let before = array(Level::Raid5, if has { NewPolicy::Ppl } else { NewPolicy::Resync });
             let steps = steps_of(&before, &plan(&before), &change);
+            let holds = |plan: &StartPlan| match change {
+                Change::Resync => plan.is_dirty,
+                Change::Ppl
+                | Change::NoPpl
+                | Change::Name(_)
+                | Change::NoBadBlocks
+                | Change::BadBlocks
+                | Change::DeviceSize
+                | Change::Uuid(_) => plan.ppl.is_some() != has,
+            };
             let mut changed_at = None;
             for (durable, survives) in (0..=steps.len()).flat_map(|durable| [(durable, false), (durable, true)]) {
                 let what = format!("{change:?} after {durable} of {} steps, {survives}", steps.len());
                 let disks = cut(&before, &steps, durable, survives);
                 let started = plan(&disks);
                 expect_whole(&started, &what);
-                let is_changed = match change {
-                    Change::Resync => started.is_dirty,
-                    Change::Ppl
-                    | Change::NoPpl
-                    | Change::Name(_)
-                    | Change::NoBadBlocks
-                    | Change::BadBlocks
-                    | Change::DeviceSize
-                    | Change::Uuid(_) => started.ppl.is_some() != has,
-                };
+                let is_changed = holds(&started);
                 changed_at = changed_at.or(is_changed.then_some(durable));
                 assert_eq!(is_changed, changed_at.is_some(), "{what}: it holds from one moment on");
                 if started.is_dirty && has {
@@ -319,17 +320,7 @@ mod tests {
                     let whole = plan(&cut(&disks, &again, again.len(), false));
                     expect_whole(&whole, &what);
                     assert_eq!(whole.lagging().count(), 0, "{what}");
-                    let is_done = match change {
-                        Change::Resync => whole.is_dirty,
-                        Change::Ppl
-                        | Change::NoPpl
-                        | Change::Name(_)
-                        | Change::NoBadBlocks
-                        | Change::BadBlocks
-                        | Change::DeviceSize
-                        | Change::Uuid(_) => whole.ppl.is_some() != has,
-                    };
-                    assert!(is_done, "{what}");
+                    assert!(holds(&whole), "{what}");
                 }
             }
             assert!(changed_at.is_some_and(|at| at > 0), "{change:?} is a change");
