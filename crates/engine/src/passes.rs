@@ -410,7 +410,8 @@ impl<W: World> Passes<W> {
     }
 
     /// Lets every shard go through all that it owns, and asks the shards now and then how far they are. The superblocks
-    /// record that, too; for a resync, only while no write is under way.
+    /// record that, too; for a resync, only while no write is under way. When a stop has begun, they are asked nothing more:
+    /// a shard that has nothing left to do may be gone before it answers.
     async fn pass_over_all(&self, order: &PassOrder) {
         let steward = &self.steward;
         let mut all = pin!(steward.shared.calls.call_all(|| Call::Pass(*order)));
@@ -418,8 +419,13 @@ impl<W: World> Passes<W> {
             // Only the sleep is dropped: a round of superblocks must not be.
             if let Either::Left(reports) = race(all.as_mut(), steward.shared.world.sleep(REPORT_PERIOD)).await {
                 self.note(order, reports.into_iter().map(Answer::passed).collect());
-                self.tell_of_clients(false).await;
+                if !steward.is_stopping.get() {
+                    self.tell_of_clients(false).await;
+                }
                 return;
+            }
+            if steward.is_stopping.get() {
+                continue;
             }
             let reports = steward.pass_reports().await;
             let has_clients = reports.len() > 1 && reports.iter().any(|report| report.has_clients);
