@@ -48,11 +48,6 @@ pub enum RemoveError {
     /// Another command has removed it, or is removing it now.
     #[error("is no member any more")]
     Gone,
-    /// The superblocks of the others do not say yet that it failed.
-    #[error(
-        "has failed, and the superblocks of the others do not say so yet: the array is frozen or writes them just now"
-    )]
-    Unrecorded,
     /// The array is read-only.
     #[error("the array is read-only")]
     ReadOnly,
@@ -354,21 +349,36 @@ impl<W: World> Membership<W> {
     pub(crate) async fn remove(&self, member: usize) -> Result<(), RemoveError> {
         let steward = &self.steward;
         let _turn = self.turn.acquire(1).await;
-        self.check_remove(member)?;
-        let epoch = {
-            let _one = steward.transition.acquire(1).await;
-            steward.publish(Change::Nothing).await
-        };
-        // Requests that were planned with the member look it up until they are answered.
-        steward.drain(epoch).await;
-        {
+        loop {
+            self.check_remove(member)?;
+            if self.is_failure_unrecorded(member) {
+                let version = steward.master().version();
+                self.recorder.record_up_to(version).await.map_err(RemoveError::Frozen)?;
+                continue;
+            }
+            let epoch = {
+                let _one = steward.transition.acquire(1).await;
+                steward.publish(Change::Nothing).await
+            };
+            // Requests that were planned with the member look it up until they are answered.
+            steward.drain(epoch).await;
             let _one = steward.transition.acquire(1).await;
             // A spare may have taken a slot, or a stop or a freeze may have begun meanwhile.
             self.check_remove(member)?;
+            if self.is_failure_unrecorded(member) {
+                continue;
+            }
             steward.publish(Change::Membership(Step::Remove(member))).await;
+            break;
         }
         let version = steward.master().version();
         self.recorder.record_up_to(version).await.map_err(RemoveError::Frozen)
+    }
+
+    /// Whether the superblocks of the others do not say yet that it failed. Only a record of that, or a freeze, ends this.
+    fn is_failure_unrecorded(&self, member: usize) -> bool {
+        let master = self.steward.master();
+        matches!(master.members()[member], MemberState::Faulty { .. }) && !master.is_recorded()
     }
 
     fn check_remove(&self, member: usize) -> Result<(), RemoveError> {
@@ -383,7 +393,6 @@ impl<W: World> Membership<W> {
                 return Err(RemoveError::InUse);
             }
             MemberState::Removed => return Err(RemoveError::Gone),
-            MemberState::Faulty { .. } if !master.is_recorded() => return Err(RemoveError::Unrecorded),
             MemberState::Faulty { .. } | MemberState::Spare => {}
         }
         if self.steward.is_stopping.get() {

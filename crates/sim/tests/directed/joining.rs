@@ -111,6 +111,28 @@ fn a_blank_device_takes_the_slot_of_a_removed_member_and_holds_all_of_it() {
     }
 }
 
+/// The array knows of a failure before its superblocks do.
+#[test]
+fn a_member_whose_failure_is_being_recorded_is_removed_when_it_is() {
+    for (level, layout, slots) in CASES {
+        let victim = slots - 1;
+        let case = format!("raid{level} {layout:#x} of {slots}");
+        let mut rig = rig_with_blank(level, layout, slots, 1);
+        let live = start_without_blank(&mut rig);
+        let array = live.arrays[0].clone();
+        let failing = async move { assert_eq!(array.fail(SlotSet::EMPTY.with(Slot(victim))).await, Ok(())) };
+        let (array, executor, leaving) = (live.arrays[0].clone(), rig.executor.clone(), leaving(&live, victim.into()));
+        let removing = async move {
+            while array.status().usable.contains(Slot(victim)) {
+                executor.sleep(Duration::from_micros(1)).await;
+            }
+            assert_eq!(leaving.await, Ok(()), "{case}");
+        };
+        all(&rig, &live, vec![Box::pin(failing) as Pin<Box<dyn Future<Output = _>>>, Box::pin(removing)]);
+        rig.power_off();
+    }
+}
+
 /// The array ended nothing of the first life of the device: it has another index.
 #[test]
 fn a_device_that_failed_was_removed_and_joins_again_works_as_if_it_were_new() {

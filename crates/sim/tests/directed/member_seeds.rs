@@ -11,7 +11,7 @@ use super::re_adding::{former_member, returning};
 use super::spares::{CASES, wait};
 use super::*;
 use uraid_engine::verdict::Operation;
-use uraid_engine::{AddError, Array, PassKind, ReAddError, RemoveError};
+use uraid_engine::{AddError, Array, PassKind, ReAddError};
 use uraid_format::{Features, MemberFlag};
 use uraid_sim::bits::Bits;
 use uraid_sim::logs;
@@ -282,11 +282,8 @@ impl Run {
                 let index = *self.rng.pick(&failed);
                 let leaving = leaving(&self.live, index);
                 Some(self.rig.executor.spawn(0, "leave", async move {
-                    match leaving.await {
-                        Ok(()) => disks.borrow_mut()[index] = None,
-                        // It was replaced just now.
-                        Err(error) => assert_eq!(error, RemoveError::Unrecorded),
-                    }
+                    assert_eq!(leaving.await, Ok(()));
+                    disks.borrow_mut()[index] = None;
                 }))
             }
             3 => {
