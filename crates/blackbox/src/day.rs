@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 /// mkfs.xfs refuses less than 300 MB.
 const ARRAY: Shape = Shape { level: "raid6", layout: "", members: 6, tolerates: 2, chunk: "64K", member_mib: 100 };
 const TREE_BYTES: u64 = 16 << 20;
+/// How fast passes are at least, in KiB a second. Files are written all the time; with a tenth of it passes take minutes.
+const PASS_SPEED: &str = "200000";
 
 /// The longest that a recovery or a check of members of this size may take.
 const PASS_TIME_MAX: Duration = Duration::from_secs(120);
@@ -130,6 +132,7 @@ impl Day {
     fn begin(&self) -> Result<Running, String> {
         let members = &self.devices[..usize::from(ARRAY.members)];
         let server = Server::try_start(self.scratch.path(), members, &[]).map_err(|why| why.to_string())?;
+        self.uraid(&server, "speed", &["--min", PASS_SPEED], 0)?;
         let attached = Loop::attach(server.uri(), &self.scratch.file("fuse"))?;
         program("mkfs.xfs", &["-q", "-f", attached.device()])?;
         let mounted = attached.mount(&self.mount_point(), "noatime");
@@ -198,7 +201,7 @@ impl Day {
         let Running { mounted, attached, server } = running;
         mounted.unmount();
         drop(attached);
-        wait_for_state(&server, |state| state.starts_with("clean"))?;
+        wait_for(&server, |shown| state(shown).starts_with("clean"))?;
         std::thread::scope(|scope| {
             scope.spawn(|| self.take(step, &server));
             std::thread::sleep(delay);
@@ -216,6 +219,7 @@ impl Day {
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
         };
+        self.uraid(&server, "speed", &["--min", PASS_SPEED], 0)?;
         let attached = Loop::attach(server.uri(), &self.scratch.file("fuse"))?;
         let mounted = attached.mount(&self.mount_point(), "noatime");
         Ok(Running { mounted, attached, server })
@@ -325,9 +329,11 @@ impl Day {
         Ok(())
     }
 
-    /// Adds every device that is missing, and waits until each slot has a member that is in sync. The array has a bitmap
-    /// afterwards.
+    /// Waits until nothing is under way, adds every device that is missing, and waits until each slot has a member that is
+    /// in sync. The array has a bitmap afterwards.
     fn make_whole(&self, server: &Server) -> Result<(), String> {
+        // A start goes on with a copy that a kill has interrupted: the member that was copied is then to be removed.
+        wait_until_idle(server)?;
         for device in &self.devices {
             let device = device.display().to_string();
             match state_of(&detail(server)?, &device) {
@@ -365,17 +371,25 @@ fn detail(server: &Server) -> Result<String, String> {
     if done.code == Some(0) { Ok(done.out) } else { Err(format!("{done:?}")) }
 }
 
-fn wait_until_whole(server: &Server) -> Result<(), String> {
-    let lacks = ["degraded", "recovering", "resyncing"];
-    wait_for_state(server, |state| lacks.iter().all(|word| !state.contains(word)))
+/// Waits until no pass runs and none is left to do.
+fn wait_until_idle(server: &Server) -> Result<(), String> {
+    let passes = ["recovering", "resyncing", "checking", "repairing"];
+    wait_for(server, |shown| {
+        // Between two passes, the state names none.
+        passes.iter().all(|word| !state(shown).contains(word)) && !shown.contains(" spare rebuilding ")
+    })
 }
 
-fn wait_for_state(server: &Server, is_wanted: impl Fn(&str) -> bool) -> Result<(), String> {
+fn wait_until_whole(server: &Server) -> Result<(), String> {
+    let lacks = ["degraded", "recovering", "resyncing"];
+    wait_for(server, |shown| lacks.iter().all(|word| !state(shown).contains(word)))
+}
+
+fn wait_for(server: &Server, is_wanted: impl Fn(&str) -> bool) -> Result<(), String> {
     let deadline = Instant::now() + PASS_TIME_MAX;
     loop {
         let shown = detail(server)?;
-        let state = shown.lines().find_map(|line| line.trim().strip_prefix("State : "));
-        if state.is_some_and(&is_wanted) {
+        if is_wanted(&shown) {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -383,6 +397,11 @@ fn wait_for_state(server: &Server, is_wanted: impl Fn(&str) -> bool) -> Result<(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The words of the line `State`.
+fn state(shown: &str) -> &str {
+    shown.lines().find_map(|line| line.trim().strip_prefix("State : ")).expect("detail shows a state")
 }
 
 /// The state in the device's row of the table of slots.

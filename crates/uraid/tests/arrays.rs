@@ -224,7 +224,7 @@ fn after_kill_9_both_floors_are_made_consistent_and_the_inner_array_carries_an_o
     let mut client = served.client_of("wide");
     let data = pattern(34, MIB as usize);
     assert_eq!(client.write(0, &data).expect("connected"), 0);
-    assert_eq!(client.flush().expect("connected"), 0);
+    // A flush could take longer than the arrays stay dirty. The kernel keeps what was written.
     served.kill_unawaited();
     let served = serve(&scratch, &[], &[&left, &right]);
     served.wait_until_ready();
