@@ -5,6 +5,7 @@
 use crate::common::stubborn::StubbornFile;
 use crate::common::{MIB, Scratch, Served, wait};
 use serde_json::Value;
+use std::time::Duration;
 
 struct Rig {
     // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
@@ -27,8 +28,19 @@ impl Rig {
         served.wait_until_ready();
         let rig = Rig { served, member, scratch };
         wait(|| rig.member.is_hung()).unwrap_or_else(|()| panic!("the resync reads it: {}", rig.served.stderr()));
-        wait(|| rig.report()["resync"]["done"].as_u64() > Some(0)).expect("a part of it is done");
+        wait(|| rig.done() > 0 && rig.stands_still()).expect("a part of it is done");
         rig
+    }
+
+    fn done(&self) -> u64 {
+        self.report()["resync"]["done"].as_u64().unwrap_or(0)
+    }
+
+    /// Windows that do not need the member that hangs go on for a moment. The progress is renewed each 200 ms.
+    fn stands_still(&self) -> bool {
+        let before = self.done();
+        std::thread::sleep(Duration::from_secs(1));
+        self.done() == before
     }
 
     fn report(&self) -> Value {
