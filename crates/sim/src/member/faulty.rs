@@ -318,8 +318,9 @@ impl Disk {
         if !is_mild {
             self.may_be_failed.set(true);
         }
-        // A flush that found no space freezes the array, whatever is done with members that are full.
-        if kind == ErrorKind::NoSpace && (is_mild || op == Op::Flush) {
+        // A flush that found no space freezes the array, whatever is done with members that are full. A read is answered
+        // with what the last member that could give it said, also one with failfast.
+        if kind == ErrorKind::NoSpace && (is_mild || matches!(op, Op::Flush | Op::Read)) {
             self.has_no_space.set(true);
         }
     }
