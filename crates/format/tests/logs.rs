@@ -301,6 +301,8 @@ fn a_reshape_plan_has_both_geometries_and_a_direction() {
         Superblock { features: moving, reshape, ..growing.clone() }.reshape_plan()
     };
     assert!(with(-1, 0).unwrap().unwrap().is_backwards && with(0, 0).unwrap().unwrap().is_backwards);
+    let empty = Superblock { reshape: None, ..growing.clone() };
+    assert_eq!(empty.reshape_plan(), Err(ReshapeError::Empty));
     assert_eq!(with(4, 0), Err(ReshapeError::Slots { from: 0, to: 4, maximum: 1920 }));
     assert_eq!(with(i32::MIN, 0), Err(ReshapeError::Slots { from: 4 - i64::from(i32::MIN), to: 4, maximum: 1920 }));
     let from = growing.data_offset.0;

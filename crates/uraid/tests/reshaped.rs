@@ -158,3 +158,21 @@ fn a_reshape_whose_fields_are_impossible_is_refused_by_name() {
     let words = [PathBuf::from("copy")].into_iter().chain(members).chain([scratch.path("rescued.img")]);
     scratch.uraid(words).expect_refused(&["its reshape moves the data from sector 2048 by -4096 sectors"]);
 }
+
+/// One flipped bit of a healthy array.
+#[test]
+fn a_superblock_that_is_marked_as_being_reshaped_without_a_new_geometry_is_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 5 * MIB);
+    scratch.create("home", "-l 5 -n 3 -c 64K --assume-clean", &members);
+    let mut raw = Raw::read(&members[1]);
+    raw.set(FEATURES, &RESHAPE_ACTIVE.to_le_bytes());
+    raw.write();
+    let words = |verb: &str| [PathBuf::from(verb)].into_iter().chain(members.clone()).collect::<Vec<PathBuf>>();
+    let copy = words("copy").into_iter().chain([scratch.path("rescued.img")]).collect::<Vec<PathBuf>>();
+    let damaged = "its reshape fields are all zero, expected the new geometry: the superblock of a member is damaged";
+    scratch.uraid(copy).expect_refused(&[damaged]);
+    for verb in ["detail", "serve"] {
+        scratch.uraid(words(verb)).expect_refused(&["is being reshaped"]);
+    }
+}

@@ -67,6 +67,12 @@ pub enum ReshapeError {
         /// What a table can name.
         maximum: u32,
     },
+    /// There is no new geometry: the superblock is damaged.
+    #[error(
+        "reshape fields are all zero, expected the new geometry: the superblock of a member is damaged; leave that member \
+         out (`uraid examine` shows it as being reshaped)"
+    )]
+    Empty,
     /// The new data would start outside the device.
     #[error("reshape moves the data from sector {from} by {by} sectors, expected to stay between 0 and 2^54")]
     DataOffset {
@@ -86,8 +92,7 @@ impl Superblock {
         if !self.features.contains(Features::RESHAPE_ACTIVE) {
             return Ok(None);
         }
-        // The bytes may all be zero although a reshape is active.
-        let reshape = self.reshape.unwrap_or_default();
+        let reshape = self.reshape.ok_or(ReshapeError::Empty)?;
         let to_slots = i64::from(self.raid_disks);
         let from_slots = to_slots - i64::from(reshape.delta_disks);
         let maximum = ROLES_MAX as u32;
