@@ -193,8 +193,17 @@ fn check(plan: &StartPlan, array: &str) -> Result<(), UpdateRefusal> {
 
 fn change(args: &UpdateArgs, names: (Option<&str>, Option<&str>), now: &SetName) -> Result<Change, NameTooLong> {
     let renamed = |name: Option<&str>, host: Option<&str>| {
-        let host = host.map_or_else(|| now.host().unwrap_or_default(), |host| names::homehost(Some(host)));
-        SetName::new(&host, &name.map_or_else(|| now.name(), str::to_owned)).map(Change::Name)
+        let wanted = host.map(|host| names::homehost(Some(host)));
+        let (host, name) =
+            (wanted.clone().or_else(|| now.host()).unwrap_or_default(), name.map_or_else(|| now.name(), str::to_owned));
+        let new = SetName::new(&host, &name)?;
+        match wanted {
+            // mdadm's rule drops a host that does not fit. Here it was asked for.
+            Some(host) if !host.is_empty() && new.host().as_ref() != Some(&host) => {
+                Err(NameTooLong { found: host.len() + 1 + name.len(), maximum: SetName::BYTES - 1 })
+            }
+            Some(_) | None => Ok(Change::Name(new)),
+        }
     };
     match args.what {
         UpdateWhat::Ppl => Ok(Change::Ppl),

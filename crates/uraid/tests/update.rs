@@ -148,6 +148,9 @@ fn an_array_gets_another_name_and_host_and_loses_its_empty_lists() {
     };
     assert_eq!(update(&scratch, "homehost --homehost here", &members).expect_done().stdout, "a: name: here:a\n");
     names("here:a");
+    let refused = "the array's name has 32 bytes";
+    update(&scratch, &format!("homehost --homehost {}", "h".repeat(30)), &members).expect_refused(&[refused]);
+    names("here:a");
     update(&scratch, "name --name b", &members).expect_done();
     names("here:b");
     update(&scratch, "name --name a --homehost none", &members).expect_done();
