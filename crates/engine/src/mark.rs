@@ -111,6 +111,8 @@ marks! {
     CheckNamed,
     /// Check or repair: a sector that a member could not read is written again.
     CheckHealed,
+    /// A check could not write again what a member could not read.
+    CheckLacking,
     /// Check or repair: ended before it was complete.
     CheckEnded,
     /// One report holds failures of several members.

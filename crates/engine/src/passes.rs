@@ -557,13 +557,15 @@ impl<W: World> Passes<W> {
             }
         };
         assert!(readable_below <= before.total && below <= before.total, "a shard goes through what there is");
-        let [corrected, skipped, unreadable] = [met.corrected, met.skipped, met.unreadable].map(Sectors);
+        let [corrected, skipped, unreadable, lacking] =
+            [met.corrected, met.skipped, met.unreadable, met.lacking].map(Sectors);
         let [mismatched, healed, listed, unknown] = [met.mismatched, met.healed, met.listed, met.unknown].map(Sectors);
         self.progress.set(Progress {
             done: below,
             corrected,
             mismatched,
             healed,
+            lacking,
             skipped,
             unreadable,
             unknown,

@@ -82,6 +82,9 @@ pub struct Progress {
     pub mismatched: Sectors,
     /// Sectors that a member could not read, and that a check or repair wrote again from the others.
     pub healed: Sectors,
+    /// Sectors that a member could not read, and that a check or repair could not write to it again: others have them, and
+    /// it lacks them.
+    pub lacking: Sectors,
     /// Sectors without redundancy left to check, because members are lost.
     pub skipped: Sectors,
     /// Sectors that more members could not read than can be computed. If there are any, the array stays marked dirty.
@@ -98,6 +101,7 @@ pub(crate) struct PassCounts {
     pub(crate) corrected: u64,
     pub(crate) mismatched: u64,
     pub(crate) healed: u64,
+    pub(crate) lacking: u64,
     pub(crate) skipped: u64,
     pub(crate) unreadable: u64,
     pub(crate) listed: u64,
@@ -113,11 +117,14 @@ impl PassCounts {
         self.unreadable > 0 || self.failed > 0 && !kind.is_by_command()
     }
 
-    /// What a member could not read was written again, and this failed.
+    /// What a member could not read was written again, and `failed` of it failed.
     pub(crate) fn note_healed(&mut self, length: Sectors, failed: &[Failure]) {
         if failed.is_empty() {
             mark::hit(Mark::CheckHealed);
             self.healed += length.0;
+        } else {
+            mark::hit(Mark::CheckLacking);
+            self.lacking += length.0;
         }
     }
 
@@ -125,6 +132,7 @@ impl PassCounts {
         self.corrected += other.corrected;
         self.mismatched += other.mismatched;
         self.healed += other.healed;
+        self.lacking += other.lacking;
         self.skipped += other.skipped;
         self.unreadable += other.unreadable;
         self.listed += other.listed;

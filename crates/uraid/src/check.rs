@@ -67,7 +67,9 @@ fn code(result: &CheckResult) -> ExitCode {
     let left =
         result.mismatches.iter().any(|found| !found.corrected) || result.mismatched > 0 && result.kind == "check";
     match result.end.as_str() {
-        "complete" if left || result.unreadable > 0 || result.skipped > 0 => ExitCode::from(DISAGREES),
+        "complete" if left || result.unreadable > 0 || result.lacking > 0 || result.skipped > 0 => {
+            ExitCode::from(DISAGREES)
+        }
         "complete" => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
@@ -75,7 +77,7 @@ fn code(result: &CheckResult) -> ExitCode {
 
 /// What a check has found.
 pub(crate) fn text(result: &CheckResult) -> String {
-    let CheckResult { array, kind, mismatched, corrected, healed, skipped, unreadable, .. } = result;
+    let CheckResult { array, kind, mismatched, corrected, healed, lacking, skipped, unreadable, .. } = result;
     let end = match result.end.as_str() {
         "complete" => "complete".to_owned(),
         "superseded" => format!("ended at {} for a resync or recovery", percent(result)),
@@ -83,8 +85,9 @@ pub(crate) fn text(result: &CheckResult) -> String {
     };
     let mut out = format!("{array}: {kind} {end}: {}", counted(*mismatched, "sector disagrees", "sectors disagree"));
     let parts = [
-        (*corrected, "corrected"),
+        (*corrected, "of members corrected"),
         (*healed, "that could not be read written again"),
+        (*lacking, "that a member cannot read or take again"),
         (*skipped, "without redundancy left to compare"),
         (*unreadable, "that no member could give"),
     ];
@@ -110,15 +113,21 @@ fn percent(result: &CheckResult) -> String {
 fn line(found: &Mismatch) -> String {
     let Mismatch { sector, sectors, member_sector, member_sectors, .. } = found;
     let members = found.members.join(" and ");
-    let verdict = match (found.known, found.members.len()) {
-        (true, 1) => "is wrong",
-        (true, _) => "are wrong",
-        (false, 1) => "disagrees with the others, which of them is wrong cannot be known",
-        (false, _) => "disagree with the others, which of them is wrong cannot be known",
+    let found_what = match (found.known, found.parity, found.members.len()) {
+        (true, _, 1) => format!("{members} is wrong"),
+        (true, _, _) => format!("{members} are wrong"),
+        (false, true, _) => format!("parity on {members} does not fit the data, any member of the row may be wrong"),
+        (false, false, 1) => format!("{members} differs from the first copy, either may be wrong"),
+        (false, false, _) => format!("{members} differ from the first copy, any of them may be wrong"),
     };
-    let corrected = if found.corrected { "; corrected" } else { "" };
+    let corrected = match (found.corrected, found.known, found.parity) {
+        (false, _, _) => "",
+        (true, true, _) => "; corrected",
+        (true, false, true) => "; parity was made to fit",
+        (true, false, false) => "; made equal to the first copy",
+    };
     format!(
-        "array sector {sector}+{sectors}: {members} {verdict}, at member sector {member_sector}+{member_sectors}{corrected}"
+        "array sector {sector}+{sectors}: {found_what}, at member sector {member_sector}+{member_sectors}{corrected}"
     )
 }
 
@@ -166,6 +175,7 @@ mod tests {
             member_sectors: 1,
             slots: vec![1],
             members: vec!["/disks/b (slot 1)".to_owned()],
+            parity: true,
             known: true,
             corrected: false,
         };
@@ -178,6 +188,7 @@ mod tests {
             mismatched: 3,
             corrected: 0,
             healed: 1,
+            lacking: 0,
             skipped: 0,
             unreadable: 0,
             mismatches: vec![found],
@@ -193,11 +204,21 @@ mod tests {
         repair.mismatches[0].corrected = true;
         repair.mismatches[0].known = false;
         let shown = text(&repair);
-        assert!(shown.starts_with("home: repair complete: 1 sector disagrees, 1 sector corrected\n"), "{shown}");
         assert!(
-            shown.ends_with("which of them is wrong cannot be known, at member sector 1024+1; corrected\n"),
+            shown.starts_with("home: repair complete: 1 sector disagrees, 1 sector of members corrected\n"),
             "{shown}"
         );
+        assert!(
+            shown.ends_with(
+                "parity on /disks/b (slot 1) does not fit the data, any member of the row may be wrong, at member sector \
+                 1024+1; parity was made to fit\n"
+            ),
+            "{shown}"
+        );
+        repair.mismatches[0].parity = false;
+        let shown = text(&repair);
+        assert!(shown.contains("/disks/b (slot 1) differs from the first copy, either may be wrong, at "), "{shown}");
+        assert!(shown.ends_with("; made equal to the first copy\n"), "{shown}");
     }
 
     #[test]
@@ -211,6 +232,7 @@ mod tests {
         assert_eq!(of(|_| ()), is(3));
         assert_eq!(of(|result| (result.mismatched, result.mismatches) = (0, Vec::new())), is(0));
         assert_eq!(of(|result| (result.mismatched, result.mismatches, result.skipped) = (0, Vec::new(), 8)), is(3));
+        assert_eq!(of(|result| (result.mismatched, result.mismatches, result.lacking) = (0, Vec::new(), 8)), is(3));
         assert_eq!(of(|result| result.end = "ended".to_owned()), is(1));
     }
 }

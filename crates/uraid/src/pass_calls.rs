@@ -94,6 +94,9 @@ pub(crate) struct CheckResult {
     pub corrected: u64,
     /// Sectors that a member could not read and that were written again from the others.
     pub healed: u64,
+    /// Sectors that a member could not read, and that could not be written to it again: it lacks them.
+    #[serde(default)]
+    pub lacking: u64,
     /// Sectors without redundancy left to compare.
     pub skipped: u64,
     /// Sectors that no member could give.
@@ -112,9 +115,13 @@ pub(crate) struct Mismatch {
     /// The same on the members in `slots`: the first sector, from the start of their data, and how many.
     pub member_sector: u64,
     pub member_sectors: u64,
-    /// The members that disagree with the rest, with their paths.
+    /// The members that disagree with the rest, with their paths. If it cannot be known which member is wrong: those of
+    /// the parity that does not fit, or of the copies that differ from the first.
     pub slots: Vec<u16>,
     pub members: Vec<String>,
+    /// Whether parity was compared with data; else, copies.
+    #[serde(default)]
+    pub parity: bool,
     /// Whether these are known to be wrong. Else it cannot be known which member is.
     pub known: bool,
     pub corrected: bool,

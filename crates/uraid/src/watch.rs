@@ -98,7 +98,8 @@ fn list_line(before: &BadBlockList, now: &BadBlockList) -> Option<String> {
     match (fresh.first(), now == before) {
         (_, true) => None,
         (Some(first), _) => Some(format!(
-            "its bad-block list names {} now, {} from its sector {} among them; other members serve these",
+            "its bad-block list names {} now, {} from its sector {} among them; reads of these go to other members that have \
+             them",
             now.sectors(),
             first.length,
             first.start.0
@@ -189,7 +190,8 @@ mod tests {
         let said = list_line(&one, &two).expect("news");
         assert_eq!(
             said,
-            "its bad-block list names 9 sectors now, 8 sectors from its sector 40 among them; other members serve these"
+            "its bad-block list names 9 sectors now, 8 sectors from its sector 40 among them; reads of these go to other members \
+             that have them"
         );
         assert_eq!(list_line(&two, &one).expect("news"), "its bad-block list still names 1 sector");
         assert!(list_line(&two, &none).expect("news").starts_with("holds all sectors again"));

@@ -81,7 +81,7 @@ fn a_spoiled_member_of_a_raid6_is_found_named_and_mended() {
     let repaired = rig.uraid("repair --wait home").expect_done().stdout;
     assert_eq!(
         repaired,
-        format!("home: repair complete: 1 sector disagrees, 1 sector corrected\n  {found}; corrected\n")
+        format!("home: repair complete: 1 sector disagrees, 1 sector of members corrected\n  {found}; corrected\n")
     );
     assert_eq!(rig.byte(1, 5), good);
     let json = rig.json("check --wait --json home");
@@ -102,9 +102,30 @@ fn two_copies_that_differ_are_found_and_the_first_counts() {
         "{json}"
     );
     let repaired = rig.uraid("repair --wait home").expect_done().stdout;
-    assert!(repaired.contains("which of them is wrong cannot be known"), "{repaired}");
+    let found = format!("{} (slot 1) differs from the first copy, either may be wrong", text(&rig.members[1]));
+    assert!(repaired.contains(&found) && repaired.contains("; made equal to the first copy"), "{repaired}");
     assert_eq!(rig.byte(0, 3000), rig.byte(1, 3000));
     assert_eq!(rig.served.stop().code, Some(0));
+}
+
+/// 16 sectors of one member can be neither read nor written.
+#[test]
+fn sectors_that_a_member_lacks_are_counted() {
+    for (level, count) in [("1", 2), ("5", 3), ("6", 4)] {
+        let scratch = Scratch::new();
+        let mut members = scratch.members("m", count, 32 * MIB);
+        scratch.create("home", &format!("-l {level} -n {count} --assume-clean"), &members);
+        members[1] = PathBuf::from(format!("bad:20000+16:{}", text(&members[1])));
+        let served = scratch.ready(&[], &members);
+        for verb in ["check", "repair"] {
+            let done = scratch.uraid([verb, "--wait", "home"]);
+            let expected = format!(
+                "home: {verb} complete: 0 sectors disagree, 16 sectors that a member cannot read or take again\n"
+            );
+            assert_eq!((done.code, done.stdout), (Some(3), expected), "raid{level}");
+        }
+        assert_eq!(served.stop().code, Some(0));
+    }
 }
 
 #[test]

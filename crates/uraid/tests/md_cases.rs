@@ -341,7 +341,10 @@ fn a_spoiled_member_of_each_raid6_layout_is_named_and_repaired_to_the_byte() {
             let is_named = |one: &Value| one["known"] == true && one["slots"] == serde_json::json!([spoiled]);
             assert!(!all.is_empty() && all.iter().all(is_named), "{layout} of {slots}, slot {spoiled}: {found}");
             let done = rig.done("repair --wait case");
-            assert!(done.contains("192 sectors disagree, 192 sectors corrected"), "{layout} of {slots}: {done}");
+            assert!(
+                done.contains("192 sectors disagree, 192 sectors of members corrected"),
+                "{layout} of {slots}: {done}"
+            );
             assert!(rig.data_areas() == before, "{layout} of {slots}: every byte is back");
             assert_eq!(rig.done("check --wait case"), "case: check complete: 0 sectors disagree\n", "{layout}");
             rig.expect_data("repaired");

@@ -93,6 +93,8 @@ impl<W: World> Resync<W> {
                 window.note_healed(length, &failed);
                 failures.extend(failed);
             }
+        } else {
+            window.lacking += length.0 * unread.len() as u64;
         }
         window.failed += self.settle_pass(&failures).await?;
         Ok(Some(window))
@@ -198,6 +200,8 @@ impl<W: World> Resync<W> {
                 window.note_healed(length, &failed);
                 failures.extend(failed);
             }
+        } else {
+            window.lacking += length.0 * unread.count() as u64;
         }
         window.failed += self.settle_pass(&failures).await?;
         Ok(window)

@@ -99,6 +99,7 @@ impl Overseer {
             mismatched: progress.mismatched.0,
             corrected: progress.corrected.0,
             healed: progress.healed.0,
+            lacking: progress.lacking.0,
             skipped: progress.skipped.0,
             unreadable: progress.unreadable.0,
             mismatches: list.map(|found| self.mismatch(found)).collect(),
@@ -113,6 +114,7 @@ impl Overseer {
             member_sectors: found.count.0,
             slots: found.slots.iter().map(|slot| slot.0).collect(),
             members: found.slots.iter().map(|slot| self.member_or_slot(slot)).collect(),
+            parity: self.array.layout().level().is_parity(),
             known: found.is_known,
             corrected: found.is_corrected,
         }
@@ -132,5 +134,13 @@ fn end_word(end: CheckEnd) -> &'static str {
 fn summary(checked: &Checked) -> String {
     let (word, progress) = (pass_word(checked.kind), &checked.progress);
     let mismatched = counted(progress.mismatched.0, "sector disagrees", "sectors disagree");
-    format!("{word} {}: {mismatched}, {} corrected", end_word(checked.end), progress.corrected.0)
+    let more = [
+        (progress.lacking, "that a member cannot read or take again"),
+        (progress.skipped, "without redundancy left to compare"),
+        (progress.unreadable, "that no member could give"),
+    ];
+    let more = more.into_iter().filter(|(count, _)| !count.is_zero());
+    let more: String =
+        more.map(|(count, what)| format!(", {} {what}", counted(count.0, "sector", "sectors"))).collect();
+    format!("{word} {}: {mismatched}, {} corrected{more}", end_word(checked.end), progress.corrected.0)
 }
