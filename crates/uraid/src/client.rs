@@ -8,8 +8,10 @@ use crate::pass_calls::{CheckResult, PassCall};
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
 use crate::{member_name, names};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +27,9 @@ const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
 /// threads, and otherwise answers at once.
 const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 
+/// The longest that a process that has stopped its arrays may take to end.
+const RELEASE_TIME_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
 /// The time limit for `fail`. Meanwhile the server writes the superblocks of the other members. If one of those hangs
 /// too, the server fails it after `serve --member-timeout`.
 const FAIL_TIME_MAX: Duration = Duration::from_secs(60);
@@ -35,6 +40,14 @@ const WORKS_AT_ONCE: &str = "; its slot number works at once, and so does its pa
 /// Why a running array could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
+    /// A word names something else than the others.
+    #[error("{word} is neither the array {array} nor a member of it: give one array at a time")]
+    NotOfArray {
+        /// The word.
+        word: String,
+        /// The array that the first word names.
+        array: String,
+    },
     /// Nothing is running under this name or with this member.
     #[error("no running array is called {array}, and none has it as a member")]
     NotRunning {
@@ -264,6 +277,8 @@ impl Client {
 
     /// Stops the array, or all arrays of its process, and waits until the process has released everything.
     pub(crate) fn stop(mut self, all: bool, force: bool) -> Result<(), ClientError> {
+        let peer = sockopt::socket_peercred(self.stream.get_ref()).ok();
+        let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         match self.call(&Method::Stop { all, force }, None) {
             Err(ClientError::NoAnswer { path, source, .. }) if is_ended(source.kind()) => {
                 return Err(ClientError::Ending { path });
@@ -272,6 +287,10 @@ impl Client {
         };
         // The socket closes when the process ends; a late error means the same.
         let _ = io::copy(&mut self.stream.take(LINE_BYTES_MAX as u64), &mut io::sink());
+        if let Some(process) = process {
+            // The kernel closes the socket before the last files: until then what they lie on cannot be unmounted.
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&RELEASE_TIME_MAX));
+        }
         Ok(())
     }
 
@@ -330,6 +349,7 @@ fn is_denied(error: &ClientError) -> bool {
         ClientError::Foreign { .. } | ClientError::Directory { .. } => true,
         ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
         ClientError::NotRunning { .. }
+        | ClientError::NotOfArray { .. }
         | ClientError::NoAnswer { .. }
         | ClientError::FailUnanswered { .. }
         | ClientError::Ending { .. }
@@ -376,13 +396,14 @@ pub(crate) fn find_within(
         // Nothing listens there, or this array cannot be asked; `answers` reports why.
         Err(_) => {}
     }
-    let has = |report: &Report, path: &str| report.members.iter().any(|member| member.is_called(path));
     // Try the path as given first: resolving links would wait for a member that hangs.
     let written = member_name::as_written(array);
     let (mut others, mut denied) = (Vec::new(), Vec::new());
     for answer in answers()? {
         match answer {
-            Ok((_, client, report)) if has(&report, &written) => return Ok(Client { report: Some(report), ..client }),
+            Ok((_, client, report)) if report.has_member(&written) => {
+                return Ok(Client { report: Some(report), ..client });
+            }
             Ok((_, client, report)) => others.push((client, report)),
             Err(error) => denied.push(error),
         }
@@ -390,13 +411,23 @@ pub(crate) fn find_within(
     let mut found = None;
     if !others.is_empty() {
         let resolved = resolved_path(array, time_max, "")?;
-        found = others.into_iter().find(|(_, report)| has(report, &resolved));
+        found = others.into_iter().find(|(_, report)| report.has_member(&resolved));
     }
     if found.is_none() {
         // An array that this user may not ask may have the member.
         denied.iter().for_each(|error| crate::complain(error));
     }
     found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
+}
+
+/// Refuses words that name neither this array nor a member of it.
+pub(crate) fn check_words(report: &Report, words: &[String]) -> Result<(), ClientError> {
+    for word in words {
+        if !report.is_named_by(word) && !report.has_member(&resolved_path(word, Some(asking::TIME_MAX), "")?) {
+            return Err(ClientError::NotOfArray { word: word.clone(), array: report.name.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// The arrays that run now and are found in the runtime directory.

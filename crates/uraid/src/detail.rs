@@ -19,6 +19,7 @@ pub(crate) use members::shape_of;
 pub(crate) use membership::{add, failfast, re_add, remove, replace, write_mostly};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::time::Duration;
 use uraid_layout::LayoutError;
 
 /// Why there is nothing to show, or no array.
@@ -135,7 +136,7 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
         asking::ask(name, time_max, move || member_name::exists(&own))
     };
     match client::find_within(first, args.control.as_deref(), time_max) {
-        Ok(mut client) => Ok(Told { reports: vec![client.status()?], outcome: Ok(()) }),
+        Ok(mut client) => Ok(with_others(vec![client.status()?], &args.named, time_max)),
         Err(error @ (ClientError::NotRunning { .. } | ClientError::Directory { .. } | ClientError::Silent(_)))
             if are_several =>
         {
@@ -150,6 +151,23 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Adds the running arrays that the other words name, each once.
+fn with_others(mut reports: Vec<Report>, words: &[String], time_max: Option<Duration>) -> Told {
+    let mut outcome = Ok(());
+    for word in words.iter().skip(1) {
+        if reports.iter().any(|report| report.is_named_by(word)) {
+            continue;
+        }
+        let found = client::find_within(Some(word), None, time_max).and_then(|mut client| client.status());
+        match found {
+            Ok(report) if reports.iter().all(|known| known.uuid != report.uuid) => reports.push(report),
+            Ok(_) => {}
+            Err(error) => outcome = Err(error.into()),
+        }
+    }
+    Told { reports, outcome }
 }
 
 /// The members' superblocks. `error`: why no running array was found.
@@ -177,6 +195,7 @@ pub(crate) fn fail(args: &FailArgs) -> Result<(), ClientError> {
 pub(crate) fn stop(args: &StopArgs) -> Result<(), ClientError> {
     let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
     let report = client.status()?;
+    client::check_words(&report, &args.array)?;
     client.stop(args.all, args.force)?;
     print(&format!("{}: stopped\n", report.name));
     let deleted =

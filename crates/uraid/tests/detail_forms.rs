@@ -33,6 +33,14 @@ fn the_exit_code_tells_the_state() {
     let others = scratch.members("o", 2, 8 * MIB);
     let other = served(&scratch, "other", "-l 1 -n 2 --assume-clean", &others);
     assert_eq!((test(&["other"]).code, test(&["--scan"]).code), (Some(0), Some(1)));
+    assert_eq!((test(&["other", "home"]).code, test(&["other", "nothing"]).code), (Some(1), Some(4)));
+    let both = detail(&scratch, &["other", "home", &others[0].to_string_lossy()]).expect_done().stdout;
+    assert_eq!(both.matches("Raid Level : ").count(), 2, "each once: {both}");
+    // A stop is of one array.
+    for word in ["home", "nothing"] {
+        let expected = format!("{word} is neither the array other nor a member of it: give one array at a time");
+        scratch.uraid(["stop", "other", word]).expect_refused(&[&expected]);
+    }
     full.fail(Fails::Full);
     let mut client = server.client();
     assert_ne!(client.write(0, &[1; 64 << 10]).expect("connected"), 0, "there is no room");
