@@ -43,6 +43,32 @@ fn expect_bytes(served: &Served, at: u64, data: &[u8]) {
     assert_eq!(served.client().read(at, data.len()).expect("connected").as_deref(), Ok(data));
 }
 
+/// `detail` of members says what `serve` would do, also where `serve` needs an option for it.
+#[test]
+fn a_stopped_array_that_lacks_a_member_is_not_called_read_only_for_its_bitmap() {
+    let scratch = Scratch::new();
+    let members = create(&scratch, "5", 3);
+    let shown = |members: &[PathBuf]| {
+        let words = [PathBuf::from("detail")].into_iter().chain(members.iter().cloned());
+        scratch.uraid(words).stdout
+    };
+    let lacking = || {
+        let shown = shown(&members[..2]);
+        assert!(shown.contains("Not Started") && !shown.contains("Read-Only"), "{shown}");
+        assert!(shown.contains("Would not start"), "{shown}");
+    };
+    lacking();
+    assert_eq!(scratch.ready(&["--run"], &members[..2]).stop().code, Some(0));
+    // Dirty: only --force starts it without a member.
+    let members = create(&scratch, "5", 3);
+    let served = scratch.ready(&[], &members);
+    assert_eq!(served.client().write(0, &[7; 4096]).expect("connected"), 0);
+    served.kill_unawaited();
+    served.end();
+    let shown = shown(&members[..2]);
+    assert!(shown.contains("dirty and degraded") && !shown.contains("Read-Only"), "{shown}");
+}
+
 #[test]
 fn a_clean_stop_leaves_no_bit_and_a_crash_only_those_of_what_was_written() {
     for (level, count) in LEVELS {

@@ -153,9 +153,12 @@ impl Known {
             Ok(plan) => self.report_of_start(plan),
             Err(error) => self.report_of_none(error),
         };
-        // If the array can be started, find out what `serve` without options would do.
+        // If the array can be started, find out what `serve` would do: without options, else with --run or --force.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
-        if let Ok(mut plan) = as_served.clone() {
+        let as_asked =
+            [(false, true), (true, true)].map(|(force, run)| AssembleOptions { force, run, read_only: false });
+        let as_asked = || as_asked.iter().find_map(|options| assemble(&self.candidates, options).ok());
+        if let Some(mut plan) = as_served.as_ref().ok().cloned().or_else(as_asked) {
             plan.take_bitmaps(|candidate| self.bitmaps[candidate].clone());
             let plan = &plan;
             let name = |member: usize| self.names[plan.members[member].candidate].clone();
