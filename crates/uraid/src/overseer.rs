@@ -31,6 +31,7 @@ use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
 use uraid_export_nbd::Statistics;
 use uraid_format::MemberFlag;
+use uraid_layout::Level;
 
 /// How often the status is checked. It is also checked after `fail`, and before and after the stop, so that no change
 /// is missed.
@@ -284,7 +285,14 @@ impl Overseer {
             FailError::Needed { left: _, working, needed } => {
                 let members: Vec<String> = slots.iter().map(|slot| self.member_or_slot(slot)).collect();
                 let members = members.join(", ");
-                format!("the array cannot serve without {members}: {working} members work, {needed} are needed")
+                let why = match self.array.layout().level() {
+                    // The number says nothing: it matters which members hold copies of the same data.
+                    Level::Raid1 | Level::Raid10 => "some data would have no copy left".to_owned(),
+                    Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => {
+                        format!("{working} members work, {needed} are needed")
+                    }
+                };
+                format!("the array cannot serve without {members}: {why}")
             }
             FailError::StaysFrozen(StaysFrozen::CannotWrite { slot, error }) => {
                 let member = self.member_or_slot(*slot);

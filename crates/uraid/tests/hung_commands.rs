@@ -416,4 +416,13 @@ fn fail_takes_several_members_and_says_so() {
     scratch.uraid(&words[..6]).expect_done();
     assert!(scratch.uraid(["list"]).stdout.contains("[_UU_]"));
     assert_eq!(served.stop().code, Some(0));
+    // Of copies it matters which members are left, not how many.
+    let members = scratch.members("x", 4, 4 * MIB);
+    scratch.create("ten", "-l 10 -n 4 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let refused =
+        scratch.uraid(["fail", "ten", "0", "1"]).expect_refused(&["x1 (slot 1): some data would have no copy left"]);
+    assert!(!refused.stderr.contains("needed"), "{refused:?}");
+    scratch.uraid(["fail", "ten", "0", "2"]).expect_done();
+    assert_eq!(served.stop().code, Some(0));
 }
