@@ -66,7 +66,7 @@ fn a_member_that_was_removed_comes_back_and_is_recovered_from_the_beginning() {
         let mut rig = Rig::new(level, slots, 0, 8 * MIB);
         for _ in 0..3 {
             rig.run("fail", &["1"]).expect_done();
-            rig.run("add", &[&rig.path(1)]).expect_refused(&["is a member already"]);
+            rig.run("add", &[&rig.path(1)]).expect_refused(&["has failed and is still a member: `uraid remove home "]);
             rig.run("remove", &["1"]).expect_done();
             let mut client = rig.served.client();
             let more = pattern(62, MIB as usize);
@@ -149,13 +149,13 @@ fn bad_input_gets_one_sentence_and_changes_nothing() {
         ("add", vec![text(&blank), text(&small)], "has 2 MiB, at least "),
         ("add", vec![text(&blank), text(&blank)], "is a member already"),
         ("add", vec![rig.path(0)], "is a member already"),
-        ("add", vec![rig.path(2)], "is a member already"),
+        ("add", vec![rig.path(2)], "has failed and is still a member: `uraid remove home /"),
         ("add", vec!["/nowhere".to_owned()], "/nowhere: not found"),
         ("add", vec!["/".to_owned()], "directory"),
         ("add", vec!["null:1T".to_owned()], "is gone when the server ends"),
         ("re-add", vec![text(&blank)], "has no superblock"),
         ("re-add", vec![text(&others[0])], "belongs to array"),
-        ("re-add", vec![rig.path(2)], "is a member already"),
+        ("re-add", vec![rig.path(2)], "has failed and is still a member: `uraid remove home /"),
         ("remove", vec![rig.path(0)], "comes first"),
         ("remove", vec!["1".to_owned()], "comes first"),
         ("remove", vec!["7".to_owned()], "no such member or slot"),

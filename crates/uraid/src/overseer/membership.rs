@@ -347,9 +347,15 @@ impl Overseer {
     /// requests are answered: a late write must not reach the device after it has become a member again.
     fn claimed_already(&self, name: &str, claimed_as: &str) -> RpcError {
         let seats = self.assembled().roster.seats().zip(self.array.status().members);
-        let named = seats.filter(|(seat, _)| seat.name == claimed_as).map(|(_, state)| state);
-        match named.last() {
-            Some(MemberState::Removed) => refused(
+        let named = seats.enumerate().filter(|(_, (seat, _))| seat.name == claimed_as);
+        match named.map(|(index, (_, state))| (index, state)).last() {
+            Some((index, MemberState::Faulty { operation, .. })) => {
+                let what = if operation == Operation::Replaced { "was replaced" } else { "has failed" };
+                let MemberPath { written, .. } = self.member_paths(index);
+                let array = names::printable(self.name());
+                refused(name, format!("{what} and is still a member: `uraid remove {array} {written}` first"))
+            }
+            Some((_, MemberState::Removed)) => refused(
                 name,
                 "was removed, and has not answered all of its requests yet: try again when it has, or stop the array and \
                  start it again",
