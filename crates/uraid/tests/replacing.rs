@@ -123,7 +123,7 @@ fn what_cannot_be_replaced_is_refused_in_one_sentence_and_nothing_changes() {
     let events = |shown: &str| shown.lines().find(|line| line.contains("Events : ")).map(str::to_owned);
     for (words, expected) in [
         (&["1", "--with", &rig.path(0)][..], "works in the array, and is no spare"),
-        (&["1", "--with", "/nowhere"], "/nowhere: no such member"),
+        (&["1", "--with", "/nowhere"], "/nowhere: is no spare of the array: `uraid add home /nowhere` comes first"),
         (&["7"], "7: no such member or slot"),
         (&[&rig.path(3)], "is a spare"),
         (&["1", "--with", &rig.path(3), &rig.path(2)], "2 spares are given for 1 members"),

@@ -3,7 +3,7 @@
 
 use super::Overseer;
 use crate::rpc::RpcError;
-use crate::with_causes;
+use crate::{names, with_causes};
 use serde_json::{Value, json};
 use uraid_block::Slot;
 use uraid_engine::{MemberState, ReplaceError};
@@ -55,7 +55,11 @@ impl Overseer {
 
     /// The spare that a caller names.
     fn spare_called(&self, spare: &str) -> Result<usize, RpcError> {
-        let unknown = || RpcError::new(RpcError::NO_MEMBER, format!("{spare}: no such member"));
+        let unknown = || {
+            let array = names::printable(self.name());
+            let text = format!("{spare}: is no spare of the array: `uraid add {array} {spare}` comes first");
+            RpcError::new(RpcError::NO_MEMBER, text)
+        };
         let index = self.member_called(self.index, spare).ok_or_else(unknown)?;
         match self.array.status().members[index] {
             MemberState::Spare => Ok(index),
