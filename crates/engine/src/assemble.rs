@@ -22,7 +22,7 @@ use uraid_format::{Features, Superblock, uuid};
 use uraid_layout::Layout;
 
 pub use bitmap::BitmapPlan;
-pub use error::{AssembleError, Duplicate, History, Named, SetCount, Unsupported};
+pub use error::{AssembleError, Duplicate, History, Named, PartlyRecovered, SetCount, Unsupported};
 pub use ppl::{PplPlan, PplReplay};
 pub use reshape::{HalfReshaped, assemble_half_reshaped};
 

@@ -76,8 +76,8 @@ extern crate self as uraid_engine;
 
 pub use array::Array;
 pub use assemble::{
-    AssembleError, AssembleOptions, BitmapPlan, Candidate, HalfReshaped, MemberPlan, Place, PplPlan, PplReplay,
-    ReadOnlyReason, Refusal, Refused, StartPlan, assemble, assemble_half_reshaped,
+    AssembleError, AssembleOptions, BitmapPlan, Candidate, HalfReshaped, MemberPlan, PartlyRecovered, Place, PplPlan,
+    PplReplay, ReadOnlyReason, Refusal, Refused, StartPlan, assemble, assemble_half_reshaped,
 };
 pub use bad_blocks::BadBlockList;
 pub use bitmap::BitmapStatus;

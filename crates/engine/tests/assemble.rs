@@ -140,7 +140,7 @@ fn a_dirty_and_degraded_parity_array_needs_force_unless_only_parity_is_missing()
     let members = lost(dirty(Level::Raid5, 4), 2);
     assert_eq!(
         assemble(&members, &RUN).unwrap_err(),
-        AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), refused: vec![] }
+        AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), recovering: vec![], refused: vec![] }
     );
     let text = assemble(&members, &RUN).unwrap_err().to_string();
     assert!(text.ends_with("be wrong in places; give the missing member, or --force to accept that"), "{text}");
@@ -154,9 +154,21 @@ fn a_dirty_and_degraded_parity_array_needs_force_unless_only_parity_is_missing()
     // It is here: there is none to be given.
     assert!(text.ends_with("be wrong in places; --force to accept that"), "{text}");
     let refused = vec![Refused { candidate: 2, reason }];
-    assert_eq!(error, AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), refused });
+    assert_eq!(error, AssembleError::DirtyDegraded { level: "raid5", missing: set(&[2]), recovering: vec![], refused });
     let plan = assemble(&members, &FORCE).unwrap();
     assert!(plan.is_dirty && plan.forced.is_dirty_degraded);
+    // One that is only partly recovered is named, too.
+    let mut members = dirty(Level::Raid5, 4);
+    let superblock = &mut members[2].superblock;
+    superblock.features = superblock.features.with(Features::RECOVERY_OFFSET);
+    superblock.recovery_offset = 64;
+    let text = start(&members).unwrap_err().to_string();
+    let size = members[2].superblock.size.0;
+    let expected = format!(
+        "the raid5 is dirty and degraded; member 2 (slot 2) is only partly recovered, 64 of {size} sectors: what it lacks \
+         cannot be computed for sure; "
+    );
+    assert!(text.starts_with(&expected) && text.ends_with("be wrong in places; --force to accept that"), "{text}");
     // raid4 keeps its parity in the last slot: without it nothing has to be guessed.
     assert!(assemble(&lost(dirty(Level::Raid4, 4), 3), &RUN).unwrap().is_dirty);
     assert!(matches!(assemble(&lost(dirty(Level::Raid4, 4), 0), &RUN), Err(AssembleError::DirtyDegraded { .. })));

@@ -3,7 +3,7 @@
 
 use super::{Refusal, Refused};
 use std::fmt;
-use uraid_block::{Slot, SlotSet};
+use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{ReshapeError, uuid};
 use uraid_layout::LayoutError;
 
@@ -29,6 +29,19 @@ pub struct History {
     pub updated_seconds: u64,
     /// The slots that have a member in this history.
     pub slots: Vec<Slot>,
+}
+
+/// A member in a slot whose recovery has not ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartlyRecovered {
+    /// Index of the candidate.
+    pub candidate: usize,
+    /// Its slot.
+    pub slot: Slot,
+    /// Sectors from its first one on that it holds.
+    pub found: Sectors,
+    /// Sectors that it must hold.
+    pub expected: Sectors,
 }
 
 /// What two candidates share although it must be unique.
@@ -138,8 +151,10 @@ pub enum AssembleError {
     DirtyDegraded {
         /// The level.
         level: &'static str,
-        /// Slots without a member whose data would be guessed.
+        /// Slots without a member in sync, whose data would be guessed.
         missing: SlotSet,
+        /// The candidates in these slots that hold only a part of what they must.
+        recovering: Vec<PartlyRecovered>,
         /// The candidates that were left out, and why.
         refused: Vec<Refused>,
     },
@@ -197,14 +212,20 @@ impl AssembleError {
                 })?;
                 out.write_str("--run to start degraded")
             }
-            AssembleError::DirtyDegraded { level, missing, refused } => {
-                write!(out, "the {level} is dirty and degraded, {}", without_member(missing))?;
+            AssembleError::DirtyDegraded { level, missing, recovering, refused } => {
+                let missing = &missing.minus(recovering.iter().map(|member| member.slot).collect());
+                write!(out, "the {level} is dirty and degraded")?;
+                if !missing.is_empty() {
+                    write!(out, ", {}", without_member(missing))?;
+                }
+                write_recovering(out, recovering, name)?;
                 write_refused(out, refused, name)?;
                 out.write_str(
                     "; a crash may have left its parity half-written, and missing data rebuilt from that would ",
                 )?;
                 out.write_str("be wrong in places; ")?;
-                out.write_str(if is_one_not_given(missing, refused) { "give the missing member, or " } else { "" })?;
+                let is_one_to_give = !missing.is_empty() && is_one_not_given(missing, refused);
+                out.write_str(if is_one_to_give { "give the missing member, or " } else { "" })?;
                 out.write_str("--force to accept that")
             }
             AssembleError::Layout(_) => out.write_str("the superblock describes an array that cannot be"),
@@ -246,6 +267,18 @@ fn list(slots: &SlotSet) -> String {
 
 fn names(candidates: &[usize], name: Name<'_>) -> String {
     candidates.iter().map(|at| name(*at)).collect::<Vec<_>>().join(", ")
+}
+
+fn write_recovering(out: &mut fmt::Formatter<'_>, recovering: &[PartlyRecovered], name: Name<'_>) -> fmt::Result {
+    for PartlyRecovered { candidate, slot, found, expected } in recovering {
+        let (name, found, expected) = (name(*candidate), found.0, expected.0);
+        write!(
+            out,
+            "; {name} ({slot}) is only partly recovered, {found} of {expected} sectors: what it lacks cannot be computed \
+             for sure"
+        )?;
+    }
+    Ok(())
 }
 
 fn write_refused(out: &mut fmt::Formatter<'_>, refused: &[Refused], name: Name<'_>) -> fmt::Result {

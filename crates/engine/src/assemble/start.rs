@@ -3,7 +3,7 @@
 //! (`choose`). Spec: docs/md/behaviour.md#when-an-array-starts.
 
 use super::choose::{Chosen, announced, copied_below, data_end, mismatch, recovered_below};
-use super::error::{AssembleError, Duplicate};
+use super::error::{AssembleError, Duplicate, PartlyRecovered};
 use super::ppl::{self, Logs, followed};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use crate::mark::{self, Mark};
@@ -64,8 +64,9 @@ pub(super) fn start(
     if is_dirty && is_degraded && !logs.as_ref().is_some_and(is_made_good) {
         if !options.force && !sabotage::is(Sabotage::StartDirtyDegraded) {
             mark::hit(Mark::DirtyDegradedRefused);
+            let recovering = partly_recovered(candidates, &chosen, guessed);
             let (level, refused) = (level.name(), chosen.refused);
-            return Err(AssembleError::DirtyDegraded { level, missing: guessed, refused });
+            return Err(AssembleError::DirtyDegraded { level, missing: guessed, recovering, refused });
         }
         mark::hit(Mark::DirtyDegradedForced);
         forced.is_dirty_degraded = true;
@@ -256,6 +257,16 @@ fn guessed_slots(layout: &Layout, missing: &SlotSet) -> SlotSet {
     let guessed: SlotSet = missing.iter().filter(holds_data).collect();
     assert!(guessed.is_within(*missing), "a member that is there gives its own data");
     guessed
+}
+
+/// The members of these slots that are being recovered.
+fn partly_recovered(candidates: &[Candidate], chosen: &Chosen, slots: SlotSet) -> Vec<PartlyRecovered> {
+    let in_slots = chosen.recovering.iter().filter(|(slot, _)| slots.contains(**slot));
+    let members = in_slots.map(|(&slot, &candidate)| {
+        let superblock = &candidates[candidate].superblock;
+        PartlyRecovered { candidate, slot, found: recovered_below(superblock), expected: superblock.size }
+    });
+    members.collect()
 }
 
 fn read_only(chosen: &Chosen, besides: Option<ReadOnlyReason>) -> Option<ReadOnlyReason> {
