@@ -84,10 +84,10 @@ impl Overseer {
         }
     }
 
-    /// A pass that waits until the array takes writes has no speed.
+    /// A pass that waits until the array takes writes, or is paused, has no speed.
     fn note_pace(&self, status: &Status) {
         let mut pace = self.pace.borrow_mut();
-        match status.pass.filter(|_| status.gate == Gate::Open) {
+        match status.pass.filter(|_| status.gate == Gate::Open && !self.array.are_passes_paused()) {
             Some(progress) => pace.note(progress.done),
             None => pace.forget(),
         }

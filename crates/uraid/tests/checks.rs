@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A running array `home` that is full of data.
 struct Rig {
@@ -150,6 +151,11 @@ fn a_check_can_be_slowed_paused_and_ended_and_a_second_one_is_refused() {
     assert_eq!(paused, "home: resync, recovery, check and repair are paused\n");
     let shown = rig.uraid("detail home").expect_done().stdout;
     assert!(shown.contains("Passes : paused; ") && rig.uraid("mdstat").stdout.contains("check=PENDING"), "{shown}");
+    // Longer than a pass needs to have a speed.
+    std::thread::sleep(Duration::from_millis(500));
+    let (shown, json) = (rig.uraid("detail home").expect_done().stdout, rig.json("detail --json home"));
+    assert!(shown.contains("Check Status : ") && !shown.contains("Check Speed : "), "{shown}");
+    assert!(json["check"]["done"].is_u64() && json["check"]["seconds_left"].is_null(), "{json}");
     let continued = rig.uraid("unfreeze home").expect_done().stdout;
     assert_eq!(continued, "home: resync, recovery, check and repair are not paused\n");
     assert_eq!(rig.uraid("idle home").expect_done().stdout, "home: its check or repair is ended\n");
