@@ -135,16 +135,32 @@ fn line(found: &Mismatch) -> String {
 pub(crate) fn steer(args: &PassArgs, call: PassCall) -> Result<(), ClientError> {
     let answer = client::find(args.array.as_deref(), args.control.as_deref())?.passes(call)?;
     let name = name_in(&answer);
-    let text = match call {
-        PassCall::Idle if answer.get("ended") == Some(&Value::Bool(true)) => "its check or repair is ended",
-        PassCall::Idle => "no check or repair runs",
-        PassCall::Freeze => "resync, recovery, check and repair are paused",
-        PassCall::Check | PassCall::Repair | PassCall::Unfreeze | PassCall::Speed { .. } | PassCall::Mismatches => {
-            "resync, recovery, check and repair are not paused"
-        }
-    };
-    print(&format!("{name}: {text}\n"));
+    print(&format!("{name}: {}\n", steered(call, &answer, &name)));
     Ok(())
+}
+
+/// What the answer to `call` says.
+fn steered(call: PassCall, answer: &Value, name: &str) -> String {
+    // An older server does not say all of it.
+    let is = |field, unknown| answer.get(field).and_then(Value::as_bool).unwrap_or(unknown);
+    match call {
+        PassCall::Idle => {
+            let ended = if is("ended", false) { "its check or repair is ended" } else { "no check or repair runs" };
+            let continued = if is("continued", false) { "; resync and recovery are not paused any more" } else { "" };
+            format!("{ended}{continued}")
+        }
+        PassCall::Freeze => "resync, recovery, check and repair are paused".to_owned(),
+        PassCall::Check | PassCall::Repair | PassCall::Unfreeze | PassCall::Speed { .. } | PassCall::Mismatches => {
+            let verb = if is("changed", true) { "are not paused any more" } else { "were not paused" };
+            let frozen = match is("takes_writes", true) {
+                true => String::new(),
+                false => {
+                    format!("; the array is frozen by an error and takes no writes: `uraid detail {name}` shows why")
+                }
+            };
+            format!("resync, recovery, check and repair {verb}{frozen}")
+        }
+    }
 }
 
 /// `uraid speed`.
@@ -166,6 +182,21 @@ fn name_in(answer: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unfreeze_says_whether_it_changed_anything_and_what_it_does_not_help_against() {
+        let said = |call, answer: Value| steered(call, &answer, "home");
+        let passes = "resync, recovery, check and repair";
+        let unfreeze = |changed, takes_writes| {
+            said(PassCall::Unfreeze, json!({ "changed": changed, "takes_writes": takes_writes }))
+        };
+        assert_eq!(unfreeze(true, true), format!("{passes} are not paused any more"));
+        assert_eq!(unfreeze(false, true), format!("{passes} were not paused"));
+        let frozen = "the array is frozen by an error and takes no writes: `uraid detail home` shows why";
+        assert_eq!(unfreeze(false, false), format!("{passes} were not paused; {frozen}"));
+        let idle = said(PassCall::Idle, json!({ "ended": false, "continued": true }));
+        assert_eq!(idle, "no check or repair runs; resync and recovery are not paused any more");
+    }
 
     fn result() -> CheckResult {
         let found = Mismatch {

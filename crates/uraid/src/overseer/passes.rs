@@ -21,12 +21,19 @@ impl Overseer {
             PassCall::Repair => self.begin(self.array.begin_repair()),
             PassCall::Idle => {
                 let has_ended = self.array.end_check().await;
+                let was_paused = self.array.are_passes_paused();
                 self.array.pause_passes(false).await;
-                Ok(json!({ "array": self.name(), "ended": has_ended }))
+                Ok(json!({ "array": self.name(), "ended": has_ended, "continued": was_paused }))
             }
             PassCall::Freeze | PassCall::Unfreeze => {
-                self.array.pause_passes(call == PassCall::Freeze).await;
-                Ok(json!({ "array": self.name(), "frozen": call == PassCall::Freeze }))
+                let (is_paused, was_paused) = (call == PassCall::Freeze, self.array.are_passes_paused());
+                self.array.pause_passes(is_paused).await;
+                // Not what `freeze` is about, but it is also called frozen.
+                let takes_writes = self.frozen_over().is_none();
+                let changed = is_paused != was_paused;
+                Ok(json!({
+                    "array": self.name(), "frozen": is_paused, "changed": changed, "takes_writes": takes_writes
+                }))
             }
             PassCall::Speed { min, max } => self.set_speed(min, max).await,
             PassCall::Mismatches => match self.check_result(true) {
