@@ -9,7 +9,7 @@ pub(crate) mod steps;
 
 use crate::cli::{BitmapPlace, CreateArgs, Policy, chunk_size, layout_number, usage_error};
 use crate::create_over;
-use crate::metadata;
+use crate::metadata::{self, ClaimError};
 use crate::names;
 use crate::{print, warn};
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
@@ -18,7 +18,7 @@ use uraid_block::sizes::{self, MemberSize};
 use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::signature::Signature;
 use uraid_format::{MemberFlag, SetName, Superblock, uuid};
-use uraid_host::{Access, Claimed};
+use uraid_host::{Access, Claimed, OpenError};
 use uraid_layout::{Level, layout_name};
 
 /// Makes the array and prints its properties.
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CreateArgs) -> Result<(), Refusal> {
         print(&names::printable_lines(&summary(args, &options, &creation)));
         return Ok(());
     }
-    let members = claim(&args.members)?;
+    let members = claim(&args.members).map_err(|error| with_name_hint(error, args))?;
     // Report an impossible geometry before asking whether existing data may be overwritten.
     let listed: Vec<NewMember> = members.iter().map(new_member).collect();
     let mut creation = create(&options, &listed).map_err(|error| with_name(error, &args.members))?;
@@ -108,6 +108,18 @@ fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {
         name => Ok(metadata::claim(name, Access::ReadWrite).map(Some)?),
     };
     names.iter().map(open).collect()
+}
+
+/// `mdadm --create /dev/md0 ... MEMBER...`: the device's name stands before the members.
+fn with_name_hint(error: Refusal, args: &CreateArgs) -> Refusal {
+    let Some(first) = args.members.first() else { return error };
+    let is_first = matches!(
+        &error,
+        Refusal::Claim(ClaimError::Open(OpenError::NotFound { path })) if path.as_os_str() == first.as_str()
+    );
+    let is_like_a_name = !first.contains('/') || first.starts_with("/dev/md");
+    let is_hinted = is_first && is_like_a_name && args.name.is_none();
+    if is_hinted { Refusal::NameFirst { member: first.clone() } } else { error }
 }
 
 /// Whether it is a memory or null member, also behind a bad list: `bad:8:mem:64M`.

@@ -138,7 +138,9 @@ fn a_check_can_be_slowed_paused_and_ended_and_a_second_one_is_refused() {
     );
     rig.uraid("speed home --min 900 --max 100")
         .expect_refused(&["minimum of 900 KiB/s is above the maximum of 100 KiB/s"]);
-    rig.uraid("speed home --max 18446744073709551615").expect_refused(&["a speed is at most 2147483647 KiB/s"]);
+    rig.uraid("speed home --max 4T").expect_refused(&["a speed is at most 2147483647 KiB/s"]);
+    let fast = rig.uraid("speed home --max 10M").expect_done().stdout;
+    assert_eq!(fast, "home: minimum 1000 KiB/s (default), maximum 10240 KiB/s, of each member\n");
     let set = rig.uraid("speed home --min 10 --max 500").expect_done().stdout;
     assert_eq!(set, "home: minimum 10 KiB/s, maximum 500 KiB/s, of each member\n");
     rig.uraid("detail --mismatches home").expect_refused(&["no check or repair has ended yet"]);

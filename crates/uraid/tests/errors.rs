@@ -96,6 +96,13 @@ fn create_refuses_before_it_changes_anything() {
     let fresh = text(&scratch.member("fresh", 8 * MIB));
     scratch.uraid(words("", &fresh)).expect_refused(&["carries", "nothing was changed", "--run"]);
     scratch.uraid(words("--run", "/nowhere/at/all")).expect_refused(&["/nowhere/at/all", "not found"]);
+    // mdadm's first word is the name of the array.
+    for (first, name) in [("/dev/md0", "md0"), ("home", "home")] {
+        let words = ["create", first, "-l", "1", "-n", "2", &fresh, &fresh];
+        scratch.uraid(words).expect_refused(&[&format!(
+            "{first}: not found; if it is to be the array's name, give it as --name {name}"
+        )]);
+    }
     let small = text(&scratch.member("small", 4096));
     scratch.uraid(words("--run", &small)).expect_refused(&[&format!("{small}: has 4 KiB, at least ")]);
     assert!(fs::read(&members[0]).expect("a member") == before);

@@ -123,8 +123,8 @@ const NOT_YET: &[(&[&str], &str)] = &[
 /// Options that one subcommand of uraid has, and others, where mdadm has them too, have not for this reason.
 const NOT_THERE: &[(&str, &str, &str)] = &[("serve", "--scan", NO_SEARCH)];
 
-/// mdadm's `--grow --bitmap=internal ARRAY` as uraid's `bitmap ARRAY internal`, and `[--misc] --action=check ARRAY` as
-/// `check ARRAY`. Any other line stays as it is. The error: why it is no action.
+/// mdadm's `--grow --bitmap=internal ARRAY`, also without the dashes of the mode, as uraid's `bitmap ARRAY internal`, and
+/// `[--misc] --action=check ARRAY` as `check ARRAY`. Any other line stays as it is. The error: why it is no action.
 pub(super) fn with_subcommand(line: Vec<OsString>) -> Result<Vec<OsString>, String> {
     match with_bitmap(&line) {
         Some(line) => Ok(line),
@@ -134,7 +134,7 @@ pub(super) fn with_subcommand(line: Vec<OsString>) -> Result<Vec<OsString>, Stri
 
 /// `None`: it is no `--grow` with a bitmap.
 fn with_bitmap(line: &[OsString]) -> Option<Vec<OsString>> {
-    line.get(1).filter(|word| *word == "-G" || *word == "--grow")?;
+    line.get(1).filter(|word| ["-G", "--grow", "grow"].iter().any(|mode| word == mode))?;
     let mut words = line.iter().skip(2);
     let (mut place, mut rest) = (None, Vec::new());
     while let Some(word) = words.next() {

@@ -3,6 +3,7 @@
 
 use clap::Args;
 use std::path::PathBuf;
+use uraid_block::sizes::{SizeError, parse_size_or_zero};
 
 pub(super) const CHECK: &str = "\
 Compare all copies, or parity with data, while clients are served, and count what disagrees. A check
@@ -116,6 +117,7 @@ pub(super) const SPEED_AFTER: &str = "\
 EXAMPLES
   uraid speed home
   uraid speed home --min 1000 --max 200000
+  uraid speed home --max 200M                  200 MiB a second
   uraid speed home --min 0 --max 0             the limits of an array that starts
   uraid speed home --min 1000000000            never wait for clients";
 
@@ -125,11 +127,32 @@ pub(crate) struct SpeedArgs {
     /// The array.
     #[command(flatten)]
     pub of: PassArgs,
-    /// Above this speed, take at most a tenth of the time while clients are active, in KiB a second of each member; 0:
-    /// 1000, as an array starts
-    #[arg(long, value_name = "KIB")]
+    /// Above this speed, take at most a tenth of the time while clients are active: KiB a second of each member, or with
+    /// K, M, G; 0: 1000, as an array starts
+    #[arg(long, value_name = "SPEED", value_parser = parse_speed)]
     pub min: Option<u64>,
-    /// Never be faster, in KiB a second of each member; 0: no limit
-    #[arg(long, value_name = "KIB")]
+    /// Never be faster: KiB a second of each member, or with K, M, G; 0: no limit
+    #[arg(long, value_name = "SPEED", value_parser = parse_speed)]
     pub max: Option<u64>,
+}
+
+/// KiB a second, from the text of a size.
+fn parse_speed(text: &str) -> Result<u64, SizeError> {
+    let sectors = parse_size_or_zero(text)?;
+    // Less than a KiB is not no limit.
+    Ok(sectors.0.div_ceil(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_takes_the_units_of_a_size() {
+        assert_eq!(parse_speed("10M"), Ok(10_240));
+        assert_eq!(parse_speed("1000"), Ok(1000));
+        assert_eq!((parse_speed("0"), parse_speed("1s")), (Ok(0), Ok(1)));
+        let error = parse_speed("fast").unwrap_err().to_string();
+        assert!(error.starts_with("\"fast\" is not a size, expected a number with K, M, G"), "{error}");
+    }
 }

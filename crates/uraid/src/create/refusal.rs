@@ -18,6 +18,15 @@ pub(crate) enum Refusal {
     /// A member could not be claimed.
     #[error("no array was made")]
     Claim(#[from] ClaimError),
+    /// The first member does not exist, and may be meant as the array's name: mdadm's comes first.
+    #[error(
+        "no array was made: {member}: not found; if it is to be the array's name, give it as --name {}",
+        member.rsplit('/').next().unwrap_or(member)
+    )]
+    NameFirst {
+        /// Its name.
+        member: String,
+    },
     /// The arrays that should be its members could not be opened.
     #[error(transparent)]
     Arrays(#[from] Box<ServeError>),
