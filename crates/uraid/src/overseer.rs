@@ -319,7 +319,8 @@ impl Overseer {
                 Some(reason) => format!("{error} ({reason})"),
                 None => with_causes(error),
             },
-            FailError::ReadOnly | FailError::NotOpen | FailError::StaysFrozen(_) => with_causes(error),
+            FailError::ReadOnly => self.is_read_only_text(),
+            FailError::NotOpen | FailError::StaysFrozen(_) => with_causes(error),
         }
     }
 }

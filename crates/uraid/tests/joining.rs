@@ -189,7 +189,7 @@ fn arrays_that_take_no_members_say_why() {
     let mirror = scratch.members("m", 2, 8 * MIB);
     scratch.create("home", "-l 1 -n 2 --assume-clean", &mirror);
     let served = scratch.ready(&["--read-only"], &mirror);
-    scratch.uraid(["add", "home", &blank]).expect_refused(&["the array is read-only"]);
+    scratch.uraid(["add", "home", &blank]).expect_refused(&["home: the array is read-only, it was started so"]);
     scratch.uraid(["remove", "home", "0"]).expect_refused(&["comes first"]);
     drop(served);
     assert!(File::open(&blank).is_ok() && fs::read(&blank).expect("our file").iter().all(|byte| *byte == 0));

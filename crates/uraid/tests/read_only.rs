@@ -122,10 +122,12 @@ fn what_an_array_refuses_about_its_access_is_one_sentence() {
     rig.scratch.uraid(["readonly", "nowhere"]).expect_refused(&["nowhere"]);
     rig.run("readonly", &[]).expect_done();
     for (verb, words, expected) in [
-        ("fail", &["0"][..], "the array is read-only"),
-        ("check", &[], "home: the array is read-only"),
-        ("bitmap", &["internal"], "the array is read-only"),
-        ("write-mostly", &["0"], "the array is read-only"),
+        ("fail", &["0"][..], "home: the array is read-only: `uraid readwrite home` lets it take writes again"),
+        ("check", &[], "uraid: home: the array is read-only: `uraid readwrite home` lets it"),
+        ("bitmap", &["internal"], "uraid: home: the array is read-only: `uraid readwrite home` lets it"),
+        ("write-mostly", &["0"], "uraid: home: the array is read-only: `uraid readwrite home` lets it"),
+        ("add", &["/nowhere"], "uraid: home: the array is read-only: `uraid readwrite home` lets it"),
+        ("replace", &["0"], "uraid: home: the array is read-only: `uraid readwrite home` lets it"),
     ] {
         let done = rig.run(verb, words).expect_refused(&[expected]);
         assert_eq!(done.stderr.lines().count(), 1, "{done:?}");

@@ -2,6 +2,7 @@
 //! Owns: which arrays take them, what is answered. Not here: the steps (`engine`), how calls arrive (`control`).
 
 use super::Overseer;
+use crate::names;
 use crate::rpc::RpcError;
 use serde_json::{Value, json};
 use uraid_engine::AccessError;
@@ -39,6 +40,17 @@ impl Overseer {
             },
             AccessError::NotOpen => error.to_string(),
         }
+    }
+
+    /// What a command that changes a read-only array is told.
+    pub(super) fn is_read_only_text(&self) -> String {
+        let name = names::printable(self.name());
+        let is_by_command = self.session.setup().stack.array(self.index).plan.read_only.is_none();
+        let help = match is_by_command {
+            true => format!(": `uraid readwrite {name}` lets it take writes again"),
+            false => format!(", it was started so{}", self.why()),
+        };
+        format!("{name}: the array is read-only{help}")
     }
 
     /// Why it was started read-only, unless it was asked for.

@@ -84,13 +84,13 @@ impl Overseer {
                 Some(reason) => format!("{name}: {error} ({reason})"),
                 None => format!("{name}: {}", with_causes(error)),
             },
+            ChangeBitmapError::ReadOnly => self.is_read_only_text(),
             ChangeBitmapError::NoRedundancy { .. }
             | ChangeBitmapError::NoBitmap
             | ChangeBitmapError::HasLog
             | ChangeBitmapError::Place(_)
             | ChangeBitmapError::MemberReturns
             | ChangeBitmapError::Suspect
-            | ChangeBitmapError::ReadOnly
             | ChangeBitmapError::NotOpen => format!("{name}: {}", with_causes(error)),
         }
     }

@@ -17,7 +17,7 @@ use uraid_arrays::Members;
 use uraid_block::local::{Either, race};
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES, Sectors};
 use uraid_engine::verdict::Operation;
-use uraid_engine::{FlagError, FormerMember, MemberState, ReAddError, Vacancy};
+use uraid_engine::{AddError, FlagError, FormerMember, MemberState, ReAddError, RemoveError, Vacancy};
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::signature::Signature;
 use uraid_format::{
@@ -222,7 +222,12 @@ impl Overseer {
         if self.array.status().members[index] == MemberState::Removed {
             self.let_go(index).await;
         }
-        outcome.map_err(|error| refused(self.member_name(index), with_causes(&error)))
+        outcome.map_err(|error| match error {
+            RemoveError::ReadOnly => RpcError::refused(self.is_read_only_text()),
+            RemoveError::InUse | RemoveError::Gone | RemoveError::NotOpen | RemoveError::Frozen(_) => {
+                refused(self.member_name(index), with_causes(&error))
+            }
+        })
     }
 
     /// The claim of a member's device, if it is one and was not let go.
@@ -289,11 +294,10 @@ impl Overseer {
         let outcome = self.array.set_flag(&indexes, flag, is_set).await;
         outcome.map_err(|error| match error {
             FlagError::NoMember { member } => refused(self.member_name(member), error),
-            FlagError::NoCopies { .. }
-            | FlagError::ReadOnly
-            | FlagError::NotOpen
-            | FlagError::NotInSync
-            | FlagError::Frozen(_) => refused(self.name(), with_causes(&error)),
+            FlagError::ReadOnly => RpcError::refused(self.is_read_only_text()),
+            FlagError::NoCopies { .. } | FlagError::NotOpen | FlagError::NotInSync | FlagError::Frozen(_) => {
+                refused(self.name(), with_causes(&error))
+            }
         })?;
         Ok(self.answer(members))
     }
@@ -327,7 +331,14 @@ impl Overseer {
     }
 
     fn vacancy(&self) -> Result<Vacancy, RpcError> {
-        self.array.vacancy().map_err(|error| refused(self.name(), with_causes(&error)))
+        self.array.vacancy().map_err(|error| match error {
+            AddError::ReadOnly => RpcError::refused(self.is_read_only_text()),
+            AddError::NoRedundancy { .. }
+            | AddError::NotOpen
+            | AddError::Frozen(_)
+            | AddError::Full { .. }
+            | AddError::Superblock(_) => refused(self.name(), with_causes(&error)),
+        })
     }
 
     async fn look_at_all(&self, members: &[String]) -> Result<Vec<Candidate>, RpcError> {

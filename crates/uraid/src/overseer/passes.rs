@@ -44,7 +44,7 @@ impl Overseer {
     }
 
     fn begin(&self, outcome: Result<(), CheckError>) -> Result<Value, RpcError> {
-        outcome.map_err(|error| RpcError::refused(format!("{}: {}", self.name(), self.check_text(&error))))?;
+        outcome.map_err(|error| RpcError::refused(self.check_text(&error)))?;
         let (array, name) = (self.array.clone(), self.name().to_owned());
         self.session.local().spawn(async move {
             // The outcome is not needed: the result says how the pass ended, also after a stop or a freeze.
@@ -57,7 +57,8 @@ impl Overseer {
     }
 
     fn check_text(&self, error: &CheckError) -> String {
-        match error {
+        let text = match error {
+            CheckError::ReadOnly => return self.is_read_only_text(),
             CheckError::Busy(kind) => format!("a {} runs already, or is due", pass_word(*kind)),
             CheckError::Paused => {
                 "resync, recovery, check and repair are paused: `uraid unfreeze` continues them".to_owned()
@@ -66,12 +67,11 @@ impl Overseer {
                 Some(reason) => format!("{error} ({reason})"),
                 None => with_causes(error),
             },
-            CheckError::NotRedundant
-            | CheckError::ReadOnly
-            | CheckError::NotOpen
-            | CheckError::NotRecovered
-            | CheckError::NothingLeft => error.to_string(),
-        }
+            CheckError::NotRedundant | CheckError::NotOpen | CheckError::NotRecovered | CheckError::NothingLeft => {
+                error.to_string()
+            }
+        };
+        format!("{}: {text}", self.name())
     }
 
     async fn set_speed(&self, min: Option<u64>, max: Option<u64>) -> Result<Value, RpcError> {

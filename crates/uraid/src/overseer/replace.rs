@@ -36,7 +36,8 @@ impl Overseer {
                 Some(reason) => format!("{name}: {error} ({reason})"),
                 None => format!("{name}: {}", with_causes(error)),
             },
-            (ReplaceError::NoRedundancy { .. } | ReplaceError::ReadOnly | ReplaceError::NotOpen, _) => {
+            (ReplaceError::ReadOnly, _) => self.is_read_only_text(),
+            (ReplaceError::NoRedundancy { .. } | ReplaceError::NotOpen, _) => {
                 format!("{name}: {}", with_causes(error))
             }
             (
