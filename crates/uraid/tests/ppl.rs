@@ -72,6 +72,7 @@ fn a_killed_array_needs_no_resync_and_its_parity_is_right() {
     scratch.uraid(["check", "log"]).expect_done();
     scratch.uraid(["wait", "log"]).expect_done();
     assert_eq!(report(&scratch)["last_check"]["mismatched"], 0, "{}", report(&scratch)["last_check"]);
+    assert!(!served.stderr().contains("resync done"), "{}", served.stderr());
     assert_eq!(served.stop().code, Some(0));
 }
 

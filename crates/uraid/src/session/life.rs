@@ -190,7 +190,8 @@ impl Session {
         }
         run.is_started.set(true);
         if self.array(index).status().pass.is_some() {
-            self.station.shard.spawn(show_passes(self.array(index), name.clone()));
+            let is_made_good = self.setup().stack.array(index).plan.ppl.as_ref().is_some_and(|ppl| ppl.is_complete);
+            self.station.shard.spawn(show_passes(self.array(index), name.clone(), is_made_good));
         }
         Ok(())
     }
@@ -264,15 +265,17 @@ fn recovering(status: &Status) -> SlotSet {
 }
 
 /// Shows the progress of the passes that an array starts with, until they end. The end of a recovery whose members have
-/// failed is not logged here: another line names the failure.
-async fn show_passes(array: Rc<HostArray>, name: String) {
+/// failed is not logged here: another line names the failure. `is_made_good`: a partial parity log leaves no resync to do.
+async fn show_passes(array: Rc<HostArray>, name: String, is_made_good: bool) {
     let mut line = PassLines::new(&format!("{name}: "));
     let begun = recovering(&array.status());
     match array.wait(|progress| line.show(&progress)).await {
         Ok(progress) => {
             let status = array.status();
             let has_result = !begun.and(status.usable.or(recovering(&status))).is_empty();
+            let has_found = [progress.corrected, progress.unreadable, progress.skipped].iter().any(|it| !it.is_zero());
             match progress.kind {
+                PassKind::Resync if is_made_good && !has_found => line.interrupted(),
                 PassKind::Recovery if !has_result => line.interrupted(),
                 PassKind::Recovery | PassKind::Replace | PassKind::Resync => line.finish(&progress),
                 // Its own line says how it went.
