@@ -22,6 +22,7 @@ use crate::stack::{Assembled, MemberPath};
 use crate::{dates, detail, files, frozen, member_errors, paths, silence, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
@@ -50,6 +51,8 @@ pub(crate) struct Overseer {
     is_failing: Cell<bool>,
     /// Of the pass over the array, for its report.
     pace: RefCell<Pace>,
+    /// Indexes of members that were given their slots back since the start.
+    returned: RefCell<BTreeSet<usize>>,
 }
 
 impl Overseer {
@@ -59,7 +62,7 @@ impl Overseer {
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
         let (is_failing, pace) = (Cell::new(false), RefCell::new(Pace::new()));
-        Overseer { session, index, array, paths, said, is_failing, pace }
+        Overseer { session, index, array, paths, said, is_failing, pace, returned: RefCell::default() }
     }
 
     /// Reports on stderr what has changed since the last call.
@@ -69,7 +72,8 @@ impl Overseer {
         }
         let now = self.status();
         let before = self.said.replace(now.clone());
-        for line in watch::changes(&before, &now, |index| self.member_name(index)) {
+        let returned = |index| self.returned.borrow().contains(&index);
+        for line in watch::changes(&before, &now, |index| self.member_name(index), returned) {
             warn(&format!("{}: {line}", self.name()));
         }
     }

@@ -4,13 +4,18 @@
 
 use crate::frozen;
 use crate::member_errors::{error_text, failure_text};
-use uraid_block::Range;
+use uraid_block::{Range, Slot};
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, ErrorCount, MemberErrors, MemberState, RequestKind, Status};
 
-/// What is new in `now`.
-pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) -> &'a str) -> Vec<String> {
+/// What is new in `now`. `returned`: whether a member was in the array before it was added.
+pub(crate) fn changes<'a>(
+    before: &Status,
+    now: &Status,
+    name: impl Fn(usize) -> &'a str,
+    returned: impl Fn(usize) -> bool,
+) -> Vec<String> {
     let mut lines = Vec::new();
     // A member's error is reported before its consequences.
     for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
@@ -24,7 +29,13 @@ pub(crate) fn changes<'a>(before: &Status, now: &Status, name: impl Fn(usize) ->
     for (index, new) in now.members.iter().enumerate() {
         // One that was added since.
         let old = before.members.get(index).unwrap_or(&MemberState::Removed);
-        lines.extend(member_line(old, new, name(index), &now.picture()));
+        let line = match (old, new.slot()) {
+            (MemberState::Removed, Some(slot)) if returned(index) => {
+                Some(returned_line(name(index), slot, &now.picture()))
+            }
+            _ => member_line(old, new, name(index), &now.picture()),
+        };
+        lines.extend(line);
     }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
         (Gate::Open | Gate::NoNewWrites | Gate::ReadOnly, Gate::Frozen(kind), Some(reason)) => {
@@ -92,6 +103,11 @@ fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str
     }
 }
 
+/// A line for a member that has its slot back.
+fn returned_line(member: &str, slot: Slot, picture: &str) -> String {
+    format!("member {member} is re-added in {slot}: only what changed while it was away is copied to it {picture}")
+}
+
 /// A line for a bad-block list that has changed.
 fn list_line(before: &BadBlockList, now: &BadBlockList) -> Option<String> {
     let fresh: Vec<Range> = now.ranges().iter().copied().filter(|range| !before.contains(*range)).collect();
@@ -144,7 +160,7 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
 mod tests {
     use super::*;
     use crate::member_errors::ETIMEDOUT;
-    use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot};
+    use uraid_block::{ErrorKind, IoError, Sector, Sectors};
 
     fn count(count: u64) -> ErrorCount {
         let error = IoError { kind: ErrorKind::Media, os: 5 };

@@ -117,6 +117,7 @@ fn a_member_comes_back_to_an_array_that_was_stopped_and_started_without_it() {
         rig.restart(&[], &left);
         rig.write_some(2);
         rig.run("re-add", &[&rig.path(1)]).expect_done();
+        rig.served.wait_for(&format!("bits: member {} is re-added in slot 1: only what changed", rig.path(1)));
         rig.expect_whole();
         assert!(rig.written_to(1) <= 5 * CHUNK + MIB / 4, "raid{level}: {} bytes", rig.written_to(1));
         // The clean stop of a whole array clears the bits: now it is as old as they are.

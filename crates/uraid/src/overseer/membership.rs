@@ -449,6 +449,7 @@ impl Overseer {
         let vacancy = self.vacancy()?;
         let superblock = returned_superblock(&former.superblock, &vacancy.template, vacancy.number, flags);
         let index = self.seat(&name, &claim, superblock).await?;
+        self.returned.borrow_mut().insert(index);
         let outcome = self.array.re_add(index, &former).await;
         if self.array.status().members[index] == MemberState::Removed {
             self.let_go(index).await;
