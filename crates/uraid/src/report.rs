@@ -9,6 +9,7 @@ mod hints;
 mod in_use;
 mod machine;
 mod member_io;
+mod named;
 mod pass;
 mod reshape;
 
@@ -22,7 +23,7 @@ pub(crate) use reshape::{Reshape, Shape};
 
 use crate::pace::PassProgress;
 use crate::pass_calls::CheckResult;
-use crate::{dates, member_name, names};
+use crate::{dates, names};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -276,17 +277,6 @@ pub(crate) struct Export {
 pub(crate) const NOT_STARTED: &str = "Not Started";
 
 impl Report {
-    /// Whether the array has a member of this path, as the server or the caller writes it.
-    pub(crate) fn has_member(&self, path: &str) -> bool {
-        self.members.iter().any(|member| member.is_called(path))
-    }
-
-    /// Whether a word of a caller is the array's name, with or without its host, or a member's path.
-    pub(crate) fn is_named_by(&self, word: &str) -> bool {
-        let name = |text: &str| text.split_once(':').map_or(text, |(_, name)| name).to_owned();
-        name(word) == name(&self.name) || self.has_member(&member_name::as_written(word))
-    }
-
     /// Records which members others have claimed: the array may be running where this process cannot ask.
     pub(crate) fn set_in_use(&mut self, in_use: Vec<InUse>) {
         if !in_use.is_empty() {
