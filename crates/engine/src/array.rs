@@ -368,6 +368,10 @@ impl<W: World> Array<W> {
                 self.shared.behind.lose(range);
                 Ok(Answer::Done)
             }
+            Call::ZeroedRows(zeroed) => {
+                self.rows().note_zeroed(&zeroed);
+                Ok(Answer::Done)
+            }
             Call::MadeGood => {
                 self.shared.in_sync_below.set(progress::total(&self.shared.layout));
                 Ok(Answer::Done)
@@ -401,6 +405,7 @@ impl<W: World> Array<W> {
             | Call::CutOff(_)
             | Call::Steer(_)
             | Call::BehindLost(_)
+            | Call::ZeroedRows(_)
             | Call::MadeGood => unreachable!("these are answered at once"),
             Call::LogParity(_) => unreachable!("the writer of the log answers"),
             Call::Drain(epoch) => {

@@ -58,6 +58,7 @@ mod row_io;
 mod row_parity;
 mod row_plan;
 mod row_table;
+mod row_zeroes;
 pub mod sabotage;
 mod shared;
 mod slices;

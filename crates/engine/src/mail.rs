@@ -10,6 +10,7 @@ use crate::progress::Steering;
 use crate::progress::{PassOrder, PassReport};
 use crate::range_lock::LockId;
 use crate::recorded::{FailureOutcome, Recorded};
+use crate::row_zeroes::ZeroedRows;
 use crate::torn::{TornParts, TornState};
 use crate::view::{Epoch, View};
 use std::ops::Range;
@@ -106,8 +107,10 @@ pub(crate) enum Call {
     LogParity(LogRequest),
     /// Shard to steward: make all writes answered so far stable.
     Flush,
-    /// Shard to the owner of these sectors: answer when no earlier lock overlaps.
+    /// Shard to the owner of these sectors, or of some of these rows: answer when no earlier lock overlaps.
     Lock(Range<u64>),
+    /// Shard to the owner of some of these rows, which are locked: this is what their zeroing has left.
+    ZeroedRows(ZeroedRows),
     /// Shard to a row's owner: write a part of a row.
     WriteRow(RowWrite),
     /// Shard to a row's owner: reconstruct bytes of a row.

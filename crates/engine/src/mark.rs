@@ -193,6 +193,10 @@ marks! {
     RowImpossible,
     /// A row was left half written.
     RowTorn,
+    /// Whole rows were zeroed at once.
+    RowsZeroed,
+    /// A freeze left zeroes of whole rows half done.
+    RowsZeroedTorn,
     /// A read of a row that was left half written, refused.
     TornRowRefused,
     /// FUA on a row with a lost data member: all members are flushed.

@@ -1,6 +1,6 @@
 //! Admission: what a request takes before it touches a member, and gives back when it is answered.
-//! Owns: [`Entered`], [`WritePermit`], which shards lock a range of copies. Not here: what the view admits (`view`),
-//! the locks of one shard (`range_lock`), rows of parity levels, which their owner locks (`row`).
+//! Owns: [`Entered`], [`WritePermit`], which shards lock a range of copies, or several rows. Not here: what the view
+//! admits (`view`), the locks of one shard (`range_lock`), a single row, which its owner locks (`row`).
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile. Of two
 //! overlapping writes of copies, the second goes to no member before the first is settled on all of them.
 //!
@@ -21,6 +21,7 @@ use crate::sabotage;
 use crate::shared::Shared;
 use crate::view::{Admission, Epoch, Gate, Wish};
 use crate::world::World;
+use std::ops::Range;
 use std::rc::Rc;
 use uraid_block::{ArrayRange, ErrorKind, IoError, ShardIndex};
 use uraid_layout::Level;
@@ -206,14 +207,29 @@ impl<W: World> Shared<W> {
     async fn lock_copies<'a>(&'a self, locks: &mut Locks<'a, W>, range: ArrayRange) {
         let sectors = range.start.0..range.end().0;
         for owner in lock_owners(range, self.world.shards()) {
-            let id = if owner == self.world.shard() {
-                self.lock_for_write(sectors.clone()).await
-            } else {
-                self.calls.call(owner, Call::Lock(sectors.clone())).await.locked()
-            };
-            locks.held.add(owner, id);
+            self.lock_at(locks, owner, sectors.clone()).await;
         }
         assert!(!matches!(locks.held, Held::Nothing), "every unit has an owner");
+    }
+
+    /// Locks rows at all their owners, in ascending order.
+    pub(crate) async fn lock_rows(&self, rows: Range<u64>) -> Locks<'_, W> {
+        let mut locks = Locks { shared: self, held: Held::Nothing };
+        if sabotage::takes_turns() {
+            for owner in self.owners_of(rows.clone()) {
+                self.lock_at(&mut locks, owner, rows.clone()).await;
+            }
+        }
+        locks
+    }
+
+    async fn lock_at<'a>(&'a self, locks: &mut Locks<'a, W>, owner: ShardIndex, range: Range<u64>) {
+        let id = if owner == self.world.shard() {
+            self.lock_for_write(range).await
+        } else {
+            self.calls.call(owner, Call::Lock(range)).await.locked()
+        };
+        locks.held.add(owner, id);
     }
 
     #[inline]

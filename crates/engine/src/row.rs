@@ -1,8 +1,8 @@
 //! Rows: the unit of parity work, each with one shard that owns it.
 //! Owns: [`Rows`], the holder of each row, cutting a request by rows, reads of lost members. Not here: which writes wait
 //! in a row (`row_table`), how a row is written or recovered (`row_plan`, `row_io`).
-//! Invariant: a row has one holder. A request never holds two rows. The holder looks up member states only after it has
-//! got the row.
+//! Invariant: a row has one holder. A request never holds two rows, but for zeroes of whole rows (`row_zeroes`), which
+//! get all their rows of a shard at once. The holder looks up member states only after it has got the row.
 
 use crate::buffers;
 use crate::gather::{self, Streams};
@@ -12,6 +12,7 @@ use crate::recorded::Recorded;
 use crate::row_io::{FailedPart, RowIo};
 use crate::row_plan::{Interval, Overlay};
 use crate::row_table::{Outcome, RowTable, Waiting};
+use crate::row_zeroes::{WholeRows, ZeroedRows};
 use crate::sabotage;
 use crate::shared::Shared;
 use crate::{Pool, World};
@@ -158,8 +159,30 @@ impl<W: World> Rows<W> {
         self.shared.calls.call(owner, Call::WriteRow(write)).await.settled()
     }
 
-    /// Zeroes on a parity level are written like any other data.
+    /// Makes the range read as zeroes: whole rows on every member at once, the rest as data.
     pub(crate) async fn write_zeroes(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+        if self.shared.has_log {
+            return self.write_zeroes_as_data(range).await;
+        }
+        let cut = WholeRows::of(range, self.layout.stripe());
+        let mut result = None;
+        if let Some(part) = cut.before {
+            result = Some(self.write_zeroes_as_data(part).await?);
+        }
+        for rows in cut.steps() {
+            result = Some(self.io.zero_rows(rows).await?);
+        }
+        if let Some(part) = cut.behind {
+            result = Some(self.write_zeroes_as_data(part).await?);
+        }
+        Ok(result.expect("the range is not empty"))
+    }
+
+    pub(crate) fn note_zeroed(&self, zeroed: &ZeroedRows) {
+        self.shared.note_zeroed(&self.layout, zeroed);
+    }
+
+    async fn write_zeroes_as_data(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let block =
             buffers::take(&self.shared.world, Pool::Request, Sectors(ZEROES_MAX.min(range.length.0).min(128))).await;
         let mut block = block;

@@ -89,6 +89,10 @@ impl<W: World> RowIo<W> {
         RowIo { shared, layout, blocks, blocks_to_read, all, updates_two, log_room }
     }
 
+    pub(crate) fn shared(&self) -> &Shared<W> {
+        &self.shared
+    }
+
     pub(crate) fn layout(&self) -> &ParityLayout {
         &self.layout
     }

@@ -353,6 +353,13 @@ impl<W: World> Shared<W> {
         ShardIndex((row.0 % u64::from(self.world.shards())) as u16)
     }
 
+    /// The owners of these rows, ascending.
+    pub(crate) fn owners_of(&self, rows: std::ops::Range<u64>) -> impl Iterator<Item = ShardIndex> + use<W> {
+        let shards = u64::from(self.world.shards());
+        let is_owner = move |shard: &u64| (rows.start + (shards + shard - rows.start % shards) % shards) < rows.end;
+        (0..shards).filter(is_owner).map(|shard| ShardIndex(shard as u16))
+    }
+
     /// Makes all writes that were answered before this call stable on every usable member.
     pub(crate) async fn flush_members(&self) -> Result<Recorded, IoError> {
         self.calls.call(STEWARD, Call::Flush).await.settled()

@@ -3,6 +3,7 @@
 //! (`several`).
 
 use super::several::{counted, fill_up, in_slots, plan_now, rig, start_plain, write};
+use super::zeroes::zero;
 use super::*;
 use uraid_engine::{FailError, StaysFrozen};
 use uraid_sim::judge::{AssembleMode, Assembled};
@@ -35,11 +36,17 @@ fn assert_redundant(rig: &mut Rig, case: &str) {
 
 const ARRAYS: [(i32, u16); 6] = [(1, 2), (1, 3), (10, 4), (4, 3), (5, 3), (6, 4)];
 
-/// Writes from both shards, of whole rows and of parts; some of them freeze the array.
-fn freeze(rig: &Rig, live: &Live, case: &str) {
+/// Writes, of bytes or of zeroes, of whole rows and of parts; some of them freeze the array.
+fn freeze(rig: &Rig, live: &Live, of_zeroes: bool, case: &str) {
     let size = live.arrays[0].geometry().size.0;
     let parts = [(0, size), (1, 2), (3, 1), (size - 2, 2)].into_iter().zip(2..);
-    let writes: Vec<Request> = parts.map(|((at, length), byte)| write(rig, live, at, length, byte)).collect();
+    let writes: Vec<Request> = parts
+        .map(
+            |((at, length), byte)| {
+                if of_zeroes { zero(rig, live, 1, at, length) } else { write(rig, live, at, length, byte) }
+            },
+        )
+        .collect();
     let answers = all(rig, live, writes);
     assert!(answers.contains(&Err(ErrorKind::NoSpace.into())), "{case}: {answers:?}");
     assert_eq!(live.arrays[0].status().gate, Gate::Frozen(ErrorKind::NoSpace), "{case}");
@@ -49,8 +56,13 @@ fn freeze(rig: &Rig, live: &Live, case: &str) {
 fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
     for (level, slots) in ARRAYS {
         for slot in 0..slots {
-            for victim in [Target::Writes, Target::SuperWrites] {
-                let case = format!("level {level}, member {slot} of {slots}, {victim:?}");
+            for (victim, of_zeroes) in [
+                (Target::Writes, false),
+                (Target::Writes, true),
+                (Target::SuperWrites, false),
+                (Target::SuperWrites, true),
+            ] {
+                let case = format!("level {level}, member {slot} of {slots}, {victim:?}, zeroes: {of_zeroes}");
                 let mut rig = rig(level, slots);
                 let live = start_plain(&mut rig);
                 let size = live.arrays[0].geometry().size.0;
@@ -58,7 +70,7 @@ fn a_full_member_is_failed_by_command_and_the_array_takes_writes_again() {
                     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 1)]), [Ok(())]);
                 }
                 fill_up(&rig, slot, victim);
-                freeze(&rig, &live, &case);
+                freeze(&rig, &live, of_zeroes, &case);
                 let plan = plan_now(&mut rig).unwrap_or_else(|found| panic!("{case}: {found}"));
                 assert_eq!(in_slots(&plan), usize::from(slots), "{case}: no member is failed");
                 let before = read_all(&rig, &live);
@@ -131,7 +143,7 @@ fn more_full_members_than_can_be_lost_are_not_failed() {
     let mut rig = rig(5, 3);
     let live = start_plain(&mut rig);
     [1, 2].into_iter().for_each(|slot| fill_up(&rig, slot, Target::Writes));
-    freeze(&rig, &live, "raid5");
+    freeze(&rig, &live, false, "raid5");
     let refused = FailError::Needed { left: 2, working: 3, needed: 2 };
     assert_eq!(all(&rig, &live, vec![fail(&live, &[1, 2])]), [Err(refused)]);
     assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));
@@ -148,7 +160,7 @@ fn a_member_that_missed_a_round_of_superblocks_must_be_failed_too() {
     let mut rig = rig(6, 4);
     let live = start_plain(&mut rig);
     fill_up(&rig, 2, Target::SuperWrites);
-    freeze(&rig, &live, "raid6");
+    freeze(&rig, &live, false, "raid6");
     let cause = StaysFrozen::CannotWrite { slot: Slot(2), error: ErrorKind::NoSpace.into() };
     assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(FailError::StaysFrozen(cause))]);
     assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(4));
@@ -194,7 +206,7 @@ fn a_degraded_raid6_takes_writes_again_after_failing_a_full_member() {
         assert_eq!(all(&rig, &live, vec![fail(&live, &[missing])]), [Ok(())]);
         let written = read_all(&rig, &live);
         fill_up(&rig, full, Target::Writes);
-        freeze(&rig, &live, &case);
+        freeze(&rig, &live, false, &case);
         let before = read_all(&rig, &live);
         for (at, (found, earlier)) in before.iter().zip(&written).enumerate() {
             let found = found.as_ref().unwrap_or_else(|error| panic!("{case}, sector {at}: {error:?}"));
@@ -222,7 +234,7 @@ fn a_torn_row_that_lacks_a_data_member_and_two_blocks_keeps_the_array_frozen() {
     rig.judge.lost.borrow_mut().insert(0);
     assert_eq!(all(&rig, &live, vec![fail(&live, &[0])]), [Ok(())]);
     [1, 2].into_iter().for_each(|slot| fill_up(&rig, slot, Target::Writes));
-    freeze(&rig, &live, "raid6");
+    freeze(&rig, &live, false, "raid6");
     let refused = FailError::StaysFrozen(StaysFrozen::LostData { slot: Slot(0) });
     assert_eq!(all(&rig, &live, vec![fail(&live, &[1])]), [Err(refused)]);
     assert_eq!(counted(&mut rig), 3);
@@ -268,7 +280,7 @@ fn fail_lets_readers_in_again_when_a_member_does_not_answer() {
         let mut rig = rig(1, 3);
         let live = start_plain(&mut rig);
         fill_up(&rig, 1, Target::Writes);
-        freeze(&rig, &live, &case);
+        freeze(&rig, &live, false, &case);
         rig.disk(hung).hang_without_deadline();
         if is_read {
             let (array, into) = (live.arrays[0].clone(), live.worlds[0].client_arena().take(512).expect("room"));
@@ -342,7 +354,7 @@ fn an_earlier_flush_that_fails_during_fail_fails_no_second_member() {
         all(&rig, &live, vec![sleep(700)]);
         assert!(!live.arrays[0].view().takes_writes, "{case}: the clean-up flushes");
         fill_up(&rig, 1, Target::Writes);
-        freeze(&rig, &live, &case);
+        freeze(&rig, &live, false, &case);
         let slow = (0..slots).rfind(|slot| ![1, late].contains(slot)).expect("a member that stays");
         hang(slow, 3000);
         // Operations that are in flight when this is called fail when they end.

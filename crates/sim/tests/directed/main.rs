@@ -19,6 +19,7 @@ mod several;
 mod spares;
 mod unsynced;
 mod write_mostly;
+mod zeroes;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

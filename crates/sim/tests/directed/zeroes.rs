@@ -1,0 +1,107 @@
+//! Zeroes on parity levels.
+//! Owns: every range of small arrays, whole and degraded, from every shard: what changes, and how many requests members
+//! get. Not here: freezes in them (`frozen`), crashes, which the swarm has.
+
+use super::*;
+use uraid_sim::member::{Access, Op, Watch};
+
+/// Counts the zeroes that a member gets.
+#[derive(Default)]
+struct ZeroesWatch(Cell<u64>);
+
+impl Watch for ZeroesWatch {
+    fn submitted(&self, access: Access) -> Result<(), String> {
+        self.0.set(self.0.get() + u64::from(access.op == Op::Zeroes));
+        Ok(())
+    }
+
+    fn superblock(&self, _: u16, _: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn failed(&self, _: Access, _: ErrorKind) {}
+
+    fn given_up(&self, _: u16) {}
+
+    fn corrupted(&self, _: u16, _: u64, _: u64) {}
+}
+
+/// A request for zeroes, from this shard.
+pub(super) fn zero(rig: &Rig, live: &Live, shard: usize, at: u64, length: u64) -> Request {
+    let (array, guard) = (live.arrays[shard].clone(), rig.guard.clone());
+    guard.open_range(at, length);
+    Box::pin(async move {
+        let answer = array.write_zeroes(uraid_block::Range::new(Sector(at), Sectors(length))).await;
+        guard.close_range(at, length);
+        if answer.is_err() {
+            guard.leave_torn(at, length);
+        }
+        answer
+    })
+}
+
+/// ```text
+///   raid5 of 4, chunks of two sectors, rows of six      zeroes of 4..14:   as data 4..6, row 1, as data 12..14
+/// ```
+#[test]
+fn every_range_of_zeroes_is_exact_and_whole_rows_are_one_request_for_each_member() {
+    for (level, slots) in [(4, 3), (5, 3), (5, 4), (6, 4), (6, 5)] {
+        for shards in [1, 2, 3] {
+            for away in [None, Some(0), Some(slots - 1)] {
+                let mut rig = rig_of(7, shards, level, slots, false);
+                let live = start(&mut rig, away.as_slice());
+                let watches: Vec<Rc<ZeroesWatch>> = (0..slots).map(|_| Rc::default()).collect();
+                for (slot, watch) in (0..slots).zip(&watches) {
+                    rig.disk(slot).set_watch(Some(watch.clone()));
+                }
+                let stripe = 2 * u64::from(slots - if level == 6 { 2 } else { 1 });
+                let size = live.arrays[0].geometry().size.0;
+                for (start, end) in (0..size).flat_map(|start| (start + 1..=size).map(move |end| (start, end))) {
+                    let case = format!("raid{level} of {slots}, {shards} shards, without {away:?}: {start}..{end}");
+                    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())], "{case}");
+                    let before: Vec<u64> = watches.iter().map(|watch| watch.0.get()).collect();
+                    let from = (start + end) as usize % usize::from(shards);
+                    assert_eq!(all(&rig, &live, vec![zero(&rig, &live, from, start, end - start)]), [Ok(())], "{case}");
+                    let has_row = start.div_ceil(stripe) < end / stripe;
+                    for (slot, (watch, before)) in (0..slots).zip(watches.iter().zip(before)) {
+                        let expected = u64::from(has_row && Some(slot) != away);
+                        assert_eq!(watch.0.get() - before, expected, "{case}, member {slot}");
+                    }
+                    let expected: Vec<u8> =
+                        (0..size).flat_map(|at| [if (start..end).contains(&at) { 0 } else { 7 }; 512]).collect();
+                    assert!(all(&rig, &live, vec![read(&live, 0, size)])[0].as_ref() == Ok(&expected), "{case}");
+                }
+                rig.power_off();
+            }
+        }
+    }
+}
+
+/// Writes of a row and zeroes of it take turns: afterwards parity fits, whichever came last.
+#[test]
+fn zeroes_beside_writes_of_the_same_rows_leave_parity_right() {
+    for (level, slots) in [(4, 3), (5, 4), (6, 5)] {
+        for shards in [1, 3] {
+            let mut rig = rig_of(11, shards, level, slots, false);
+            let live = start(&mut rig, &[]);
+            let size = live.arrays[0].geometry().size.0;
+            for round in 0..40 {
+                let mut requests: Vec<Request> = vec![zero(&rig, &live, round % usize::from(shards), 0, size)];
+                for at in (0..size).step_by(3) {
+                    requests.push(Box::pin(write(&rig, &live, at, 1 + at % 3, 1 + round as u8)));
+                }
+                let turn = round % requests.len();
+                requests.rotate_left(turn);
+                requests.push(zero(&rig, &live, 0, 1, size - 2));
+                assert!(all(&rig, &live, requests).iter().all(Result::is_ok), "raid{level}, {shards} shards");
+                let images: Vec<_> =
+                    rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
+                let Assembled::Plan(plan) = rig.judge.assemble(&images, AssembleMode::Forced).expect("legal") else {
+                    panic!("it starts")
+                };
+                rig.judge.check_redundancy(&images, &plan).expect("parity fits");
+            }
+            rig.power_off();
+        }
+    }
+}
