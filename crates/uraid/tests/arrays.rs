@@ -224,7 +224,6 @@ fn after_kill_9_both_floors_are_made_consistent_and_the_inner_array_carries_an_o
     let mut client = served.client_of("wide");
     let data = pattern(34, MIB as usize);
     assert_eq!(client.write(0, &data).expect("connected"), 0);
-    // A flush could take longer than the arrays stay dirty. The kernel keeps what was written.
     served.kill_unawaited();
     let served = serve(&scratch, &[], &[&left, &right]);
     served.wait_until_ready();
@@ -232,6 +231,9 @@ fn after_kill_9_both_floors_are_made_consistent_and_the_inner_array_carries_an_o
         served.wait_for(&format!("{name}: was not stopped cleanly or is new"));
     }
     assert!(served.client_of("wide").read(0, data.len()).expect("connected").as_ref() == Ok(&data));
+    // Until its resync has ended, a stop leaves an array marked dirty.
+    let waited = scratch.uraid(["wait", "left", "right", "wide"]);
+    assert!(matches!(waited.code, Some(0 | 1)), "{waited:?}");
     assert_eq!(served.stop().code, Some(0));
     // Without --array the inner array is an export like any other, and its bytes are a member of the outer one.
     let served = scratch.ready(&["--read-only"], &left);
