@@ -59,7 +59,7 @@ pub enum Sabotage {
     Leak,
     /// Never answers a write (L1).
     NeverAnswer,
-    /// Lets overlapping writes of a mirror be submitted in any order (I6).
+    /// Lets overlapping writes of a mirror, and zeroes of whole rows, be submitted in any order (I6).
     SkipHold,
     /// Flushes for two clients at the same time, so that one is answered over the other's failure (A8).
     FlushTogether,
@@ -356,7 +356,7 @@ pub(crate) fn zeroes(mut into: ReadPieces) -> ReadPieces {
     into
 }
 
-/// Whether overlapping writes of a mirror take turns.
+/// Whether overlapping writes of a mirror take turns, and zeroes of whole rows with other requests to these rows.
 #[inline(always)]
 pub(crate) fn takes_turns() -> bool {
     !is(Sabotage::SkipHold)

@@ -11,7 +11,7 @@ use uraid_engine::{AddError, AssembleOptions, Candidate, Place, RemoveError, ass
 use uraid_format::{FlagChange, Joining, added_superblock};
 use uraid_sim::bits::bitmap_of;
 use uraid_sim::judge::bad_block_log_of;
-use uraid_sim::member::{Access, SimMember, Watch};
+use uraid_sim::member::{SimMember, Watch};
 use uraid_sim::ppl::ppl_of;
 
 /// An array whose last disk is blank, and no member yet.
@@ -326,10 +326,6 @@ struct JoinWatch {
 }
 
 impl Watch for JoinWatch {
-    fn submitted(&self, _: Access) -> Result<(), String> {
-        Ok(())
-    }
-
     fn superblock(&self, _: u16, bytes: &[u8]) -> Result<(), String> {
         let bytes: &[u8; 4096] = bytes.try_into().expect("a superblock");
         let superblock = Superblock::parse(bytes, Sector(8), Sectors(1000)).expect("a good one");
@@ -342,12 +338,6 @@ impl Watch for JoinWatch {
             Ok(())
         }
     }
-
-    fn failed(&self, _: Access, _: ErrorKind) {}
-
-    fn given_up(&self, _: u16) {}
-
-    fn corrupted(&self, _: u16, _: u64, _: u64) {}
 }
 
 fn joined_under_watch() -> (Result<(), String>, bool) {

@@ -111,12 +111,6 @@ impl Watch for Written {
         }
         Ok(())
     }
-    fn superblock(&self, _: u16, _: &[u8]) -> Result<(), String> {
-        Ok(())
-    }
-    fn failed(&self, _: Access, _: ErrorKind) {}
-    fn given_up(&self, _: u16) {}
-    fn corrupted(&self, _: u16, _: u64, _: u64) {}
 }
 
 #[test]

@@ -164,12 +164,6 @@ impl Watch for SpareWatch {
         self.is_listed.set(superblock.own_role().slot().is_some());
         Ok(())
     }
-
-    fn failed(&self, _: Access, _: ErrorKind) {}
-
-    fn given_up(&self, _: u16) {}
-
-    fn corrupted(&self, _: u16, _: u64, _: u64) {}
 }
 
 /// Lets a spare take a slot of a raid5 under its watch. Returns how the run has ended, and how many sectors of data were

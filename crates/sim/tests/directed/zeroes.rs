@@ -2,6 +2,7 @@
 //! Owns: every range of small arrays, whole and degraded, from every shard: what changes, and how many requests members
 //! get. Not here: freezes in them (`frozen`), crashes, which the swarm has.
 
+use super::frozen::redundancy;
 use super::*;
 use uraid_sim::member::{Access, Op, Watch};
 
@@ -14,16 +15,6 @@ impl Watch for ZeroesWatch {
         self.0.set(self.0.get() + u64::from(access.op == Op::Zeroes));
         Ok(())
     }
-
-    fn superblock(&self, _: u16, _: &[u8]) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn failed(&self, _: Access, _: ErrorKind) {}
-
-    fn given_up(&self, _: u16) {}
-
-    fn corrupted(&self, _: u16, _: u64, _: u64) {}
 }
 
 /// A request for zeroes, from this shard.
@@ -77,31 +68,44 @@ fn every_range_of_zeroes_is_exact_and_whole_rows_are_one_request_for_each_member
     }
 }
 
-/// Writes of a row and zeroes of it take turns: afterwards parity fits, whichever came last.
+/// Writes and zeroes of the same rows, at the same time: whether parity fits afterwards, whichever came last.
+fn written_beside_zeroes(level: i32, slots: u16, shards: u16) -> Result<(), String> {
+    let mut rig = rig_of(11, shards, level, slots, false);
+    let live = start(&mut rig, &[]);
+    let size = live.arrays[0].geometry().size.0;
+    for round in 0..40 {
+        let mut requests: Vec<Request> = vec![zero(&rig, &live, round % usize::from(shards), 0, size)];
+        for at in (0..size).step_by(3) {
+            requests.push(Box::pin(write(&rig, &live, at, 1 + at % 3, 1 + round as u8)));
+        }
+        let turn = round % requests.len();
+        requests.rotate_left(turn);
+        requests.push(zero(&rig, &live, 0, 1, size - 2));
+        assert!(all(&rig, &live, requests).iter().all(Result::is_ok), "raid{level}, {shards} shards");
+        redundancy(&mut rig).map_err(|found| format!("raid{level}, {shards} shards: {found}"))?;
+    }
+    rig.power_off();
+    Ok(())
+}
+
 #[test]
 fn zeroes_beside_writes_of_the_same_rows_leave_parity_right() {
     for (level, slots) in [(4, 3), (5, 4), (6, 5)] {
         for shards in [1, 3] {
-            let mut rig = rig_of(11, shards, level, slots, false);
-            let live = start(&mut rig, &[]);
-            let size = live.arrays[0].geometry().size.0;
-            for round in 0..40 {
-                let mut requests: Vec<Request> = vec![zero(&rig, &live, round % usize::from(shards), 0, size)];
-                for at in (0..size).step_by(3) {
-                    requests.push(Box::pin(write(&rig, &live, at, 1 + at % 3, 1 + round as u8)));
-                }
-                let turn = round % requests.len();
-                requests.rotate_left(turn);
-                requests.push(zero(&rig, &live, 0, 1, size - 2));
-                assert!(all(&rig, &live, requests).iter().all(Result::is_ok), "raid{level}, {shards} shards");
-                let images: Vec<_> =
-                    rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
-                let Assembled::Plan(plan) = rig.judge.assemble(&images, AssembleMode::Forced).expect("legal") else {
-                    panic!("it starts")
-                };
-                rig.judge.check_redundancy(&images, &plan).expect("parity fits");
-            }
-            rig.power_off();
+            assert_eq!(written_beside_zeroes(level, slots, shards), Ok(()));
         }
+    }
+}
+
+/// The canary of zeroes that do not lock their rows.
+#[cfg(feature = "sabotage")]
+#[test]
+fn zeroes_that_take_no_turns_with_writes_of_their_rows_are_found() {
+    use uraid_engine::sabotage::{Sabotage, set};
+    for (level, slots) in [(4, 3), (5, 4), (6, 5)] {
+        set(Some(Sabotage::SkipHold));
+        let outcome = written_beside_zeroes(level, slots, 3);
+        set(None);
+        assert!(outcome.is_err(), "raid{level}");
     }
 }
