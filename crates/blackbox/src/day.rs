@@ -33,7 +33,8 @@ use std::time::{Duration, Instant};
 /// mkfs.xfs refuses less than 300 MB.
 const ARRAY: Shape = Shape { level: "raid6", layout: "", members: 6, tolerates: 2, chunk: "64K", member_mib: 100 };
 const TREE_BYTES: u64 = 16 << 20;
-/// How fast passes are at least, in KiB a second. Files are written all the time; with a tenth of it passes take minutes.
+/// How fast passes are at least, in KiB a second. Files are written all the time; in a tenth of the time a pass takes
+/// minutes.
 const PASS_SPEED: &str = "200000";
 
 /// The longest that a recovery or a check of members of this size may take.

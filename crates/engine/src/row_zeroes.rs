@@ -12,7 +12,7 @@
 //! ```
 
 use crate::failure::Failure;
-use crate::mail::Call;
+use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
 use crate::member_io::MemberRun;
 use crate::recorded::{NotRecorded, Recorded};
@@ -22,7 +22,7 @@ use crate::verdict::Operation;
 use crate::view::{Gate, frozen_error};
 use crate::world::World;
 use std::ops::Range;
-use uraid_block::local::join_each;
+use uraid_block::local::{join_all, join_each};
 use uraid_block::{ArrayRange, ArraySector, Device, IoError, Sectors, SlotSet};
 use uraid_layout::{ParityLayout, Row};
 
@@ -109,9 +109,9 @@ impl<W: World> RowIo<W> {
 impl<W: World> Shared<W> {
     /// Tells the owners of rows, while these are locked.
     async fn tell_owners(&self, zeroed: &ZeroedRows) {
-        for owner in self.owners_of(zeroed.rows.clone()) {
-            self.calls.call(owner, Call::ZeroedRows(zeroed.clone())).await.done();
-        }
+        let owners = self.owners_of(zeroed.rows.clone());
+        let told = join_all(owners.map(|owner| self.calls.call(owner, Call::ZeroedRows(zeroed.clone()))));
+        told.await.into_iter().for_each(Answer::done);
     }
 
     /// Notes what the zeroing of rows has left, for those that this shard owns.

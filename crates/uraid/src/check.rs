@@ -5,7 +5,7 @@
 
 use crate::cli::{CheckArgs, PassArgs, SpeedArgs};
 use crate::client::{self, Client, ClientError};
-use crate::pass_calls::{CheckResult, Mismatch, PassCall};
+use crate::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
 use crate::print;
 use crate::progress::{self, Moving};
 use serde_json::{Value, json};
@@ -84,16 +84,11 @@ pub(crate) fn text(result: &CheckResult) -> String {
         word => format!("{word} at {}", percent(result)),
     };
     let mut out = format!("{array}: {kind} {end}: {}", counted(*mismatched, "sector disagrees", "sectors disagree"));
-    let parts = [
-        (*corrected, "of members corrected"),
-        (*healed, "that could not be read written again"),
-        (*lacking, "that a member cannot read or take again"),
-        (*skipped, "without redundancy left to compare"),
-        (*unreadable, "that no member could give"),
-    ];
+    let parts = [(*corrected, "of members corrected"), (*healed, "that could not be read written again")];
     for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
         let _ = write!(out, ", {} {what}", counted(count, "sector", "sectors"));
     }
+    out.push_str(&not_compared(*lacking, *skipped, *unreadable));
     out.push('\n');
     for found in &result.mismatches {
         let _ = writeln!(out, "  {}", line(found));

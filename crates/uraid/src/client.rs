@@ -389,8 +389,8 @@ pub(crate) fn find_within(
     let array = array.unwrap_or_default();
     let not_running = || ClientError::NotRunning { array: array.to_owned() };
     let directory = names::runtime_directory().map_err(|_| not_running())?;
-    let name = array.split_once(':').map_or(array, |(_, name)| name);
-    match Client::connect(&directory.join(format!("{}.ctl", names::file_name(name)))) {
+    let name = names::file_name(names::without_host(array));
+    match Client::connect(&directory.join(format!("{name}.ctl"))) {
         Ok(client) => return Ok(client),
         Err(error @ ClientError::Foreign { .. }) => return Err(error),
         // Nothing listens there, or this array cannot be asked; `answers` reports why.

@@ -78,16 +78,20 @@ fn this_host() -> Option<String> {
     Some(host.trim().to_owned())
 }
 
+/// An array's name without its host.
+pub(crate) fn without_host(set_name: &str) -> &str {
+    set_name.split_once(':').map_or(set_name, |(_, name)| name)
+}
+
 /// An array's short name: its set name without the host, printable; the start of its UUID if it has none.
 pub(crate) fn short_name(set_name: &str, uuid: &[u8; 16]) -> String {
-    let name = set_name.split_once(':').map_or(set_name, |(_, name)| name);
+    let name = without_host(set_name);
     if name.is_empty() { uuid::text(uuid)[..8].to_owned() } else { printable(name) }
 }
 
 /// What mdadm calls the array's file below /dev/md: its name without the host, as one file.
 pub(crate) fn conf_file(name: &str) -> String {
-    let short = name.split_once(':').map_or(name, |(_, name)| name);
-    short.replace('/', "-").replace(' ', "_")
+    without_host(name).replace('/', "-").replace(' ', "_")
 }
 
 /// A word of mdadm's configuration file: quoted where it holds a blank or a quote.

@@ -1,11 +1,12 @@
 //! Calls about passes on the control socket: check, repair, and what every pass is told.
-//! Owns: [`PassCall`], its form in a request; [`CheckResult`] and [`Mismatch`], the answer. Not here: what the calls do
+//! Owns: [`PassCall`], its form in a request; [`CheckResult`] and [`Mismatch`], the answer; what is said of sectors that could not be compared. Not here: what the calls do
 //! (`overseer`), the rest of the protocol (`rpc`), what is printed (`check`).
 //! Invariant: the answer lists at most as many mismatches as the engine keeps.
 
 use crate::rpc::RpcError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use uraid_block::sizes::counted;
 
 /// A call about passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,6 +126,17 @@ pub(crate) struct Mismatch {
     /// Whether these are known to be wrong. Else it cannot be known which member is.
     pub known: bool,
     pub corrected: bool,
+}
+
+/// The sectors that a check could not compare, to follow what it has found; empty if there are none.
+pub(crate) fn not_compared(lacking: u64, skipped: u64, unreadable: u64) -> String {
+    let parts = [
+        (lacking, "that a member cannot read or take again"),
+        (skipped, "without redundancy left to compare"),
+        (unreadable, "that no member could give"),
+    ];
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+    parts.map(|(count, what)| format!(", {} {what}", counted(count, "sector", "sectors"))).collect()
 }
 
 #[cfg(test)]

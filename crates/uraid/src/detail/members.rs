@@ -155,9 +155,8 @@ impl Known {
         };
         // If the array can be started, find out what `serve` would do: without options, else with --run or --force.
         let as_served = assemble(&self.candidates, &AssembleOptions::default());
-        let as_asked =
-            [(false, true), (true, true)].map(|(force, run)| AssembleOptions { force, run, read_only: false });
-        let as_asked = || as_asked.iter().find_map(|options| assemble(&self.candidates, options).ok());
+        let forms = [false, true].map(|force| AssembleOptions { force, run: true, read_only: false });
+        let as_asked = || forms.iter().find_map(|options| assemble(&self.candidates, options).ok());
         if let Some(mut plan) = as_served.as_ref().ok().cloned().or_else(as_asked) {
             plan.take_bitmaps(|candidate| self.bitmaps[candidate].clone());
             let plan = &plan;

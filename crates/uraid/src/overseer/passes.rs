@@ -3,7 +3,7 @@
 //! passes (`engine`), how calls arrive (`control`).
 
 use super::Overseer;
-use crate::pass_calls::{CheckResult, Mismatch, PassCall};
+use crate::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
 use crate::progress::pass_word;
 use crate::rpc::RpcError;
 use crate::{warn, with_causes};
@@ -141,13 +141,6 @@ fn end_word(end: CheckEnd) -> &'static str {
 fn summary(checked: &Checked) -> String {
     let (word, progress) = (pass_word(checked.kind), &checked.progress);
     let mismatched = counted(progress.mismatched.0, "sector disagrees", "sectors disagree");
-    let more = [
-        (progress.lacking, "that a member cannot read or take again"),
-        (progress.skipped, "without redundancy left to compare"),
-        (progress.unreadable, "that no member could give"),
-    ];
-    let more = more.into_iter().filter(|(count, _)| !count.is_zero());
-    let more: String =
-        more.map(|(count, what)| format!(", {} {what}", counted(count.0, "sector", "sectors"))).collect();
+    let more = not_compared(progress.lacking.0, progress.skipped.0, progress.unreadable.0);
     format!("{word} {}: {mismatched}, {} corrected{more}", end_word(checked.end), progress.corrected.0)
 }

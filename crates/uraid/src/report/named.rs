@@ -2,7 +2,7 @@
 //! Owns: comparing words with a report. Not here: finding the array (`client`), what a path means (`member_name`).
 
 use super::Report;
-use crate::member_name;
+use crate::{member_name, names};
 
 impl Report {
     /// Whether the array has a member of this path, as the server or the caller writes it.
@@ -12,7 +12,6 @@ impl Report {
 
     /// Whether a word of a caller is the array's name, with or without its host, or a member's path.
     pub(crate) fn is_named_by(&self, word: &str) -> bool {
-        let name = |text: &str| text.split_once(':').map_or(text, |(_, name)| name).to_owned();
-        name(word) == name(&self.name) || self.has_member(&member_name::as_written(word))
+        names::without_host(word) == names::without_host(&self.name) || self.has_member(&member_name::as_written(word))
     }
 }
