@@ -7,20 +7,21 @@
 
 pub mod golden;
 pub mod loop_device;
+pub mod printed;
 pub mod rig;
 pub mod stubborn;
 pub mod superblock;
 pub mod tmpfs;
 
+use printed::Printed;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -155,8 +156,9 @@ impl Done {
 /// A server; killed when dropped.
 pub struct Served {
     child: Child,
-    stdout: Arc<Mutex<String>>,
-    stderr: Arc<Mutex<String>>,
+    stdout: Printed,
+    /// `None`: it goes elsewhere.
+    stderr: Option<Printed>,
     collectors: Vec<JoinHandle<()>>,
 }
 
@@ -164,25 +166,25 @@ impl Served {
     pub fn start(command: &mut Command) -> Served {
         with_default_signals(command);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
-        let (stdout, out) = collect(child.stdout.take().expect("piped"));
-        let (stderr, err) = collect(child.stderr.take().expect("piped"));
-        Served { child, stdout, stderr, collectors: vec![out, err] }
+        let (stdout, out) = Printed::collect(child.stdout.take().expect("piped"));
+        let (stderr, err) = Printed::collect(child.stderr.take().expect("piped"));
+        Served { child, stdout, stderr: Some(stderr), collectors: vec![out, err] }
     }
 
     /// A server whose stderr goes elsewhere: [`Served::stderr`] stays empty.
     pub fn start_with_stderr(command: &mut Command, stderr: impl Into<Stdio>) -> Served {
         with_default_signals(command);
         let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().expect("the binary runs");
-        let (stdout, out) = collect(child.stdout.take().expect("piped"));
-        Served { child, stdout, stderr: Arc::default(), collectors: vec![out] }
+        let (stdout, out) = Printed::collect(child.stdout.take().expect("piped"));
+        Served { child, stdout, stderr: None, collectors: vec![out] }
     }
 
     pub fn stderr(&self) -> String {
-        self.stderr.lock().expect("no thread panics while it holds the lock").clone()
+        self.stderr.as_ref().map_or_else(String::new, Printed::text)
     }
 
     fn stdout(&self) -> String {
-        self.stdout.lock().expect("no thread panics while it holds the lock").clone()
+        self.stdout.text()
     }
 
     /// Waits for `text` on stderr.
@@ -308,19 +310,6 @@ fn with_default_signals(command: &mut Command) {
     };
     // SAFETY: `reset` only makes system calls, which are allowed between fork and exec.
     unsafe { command.pre_exec(reset) };
-}
-
-fn collect(pipe: impl Read + Send + 'static) -> (Arc<Mutex<String>>, JoinHandle<()>) {
-    let text = Arc::new(Mutex::new(String::new()));
-    let all = text.clone();
-    let collector = std::thread::spawn(move || {
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            let mut all = all.lock().expect("no thread panics while it holds the lock");
-            all.push_str(&line);
-            all.push('\n');
-        }
-    });
-    (text, collector)
 }
 
 /// Polls until `ready`, for a limited time.
