@@ -8,6 +8,7 @@ mod bitmap;
 mod membership;
 mod passes;
 mod replace;
+mod stop;
 
 use crate::control::Controlled;
 use crate::frontends::ArrayExport;
@@ -19,14 +20,13 @@ use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequ
 use crate::rpc::{BitmapCall, Method, NewDevice, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
-use crate::{dates, detail, files, frozen, member_errors, paths, silence, warn, watch, with_causes};
+use crate::{dates, detail, frozen, member_errors, paths, silence, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
-use uraid_block::sizes::counted;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
@@ -447,33 +447,7 @@ impl Controlled for Overseer {
     }
 
     async fn stop(&self, all: bool, force: bool) -> Result<(), RpcError> {
-        self.session.answer_is_due();
-        let others = self.others();
-        if !all && !others.is_empty() {
-            let (name, others) = (self.name(), others.join(", "));
-            let text =
-                format!("{name} is not stopped alone: the same process serves {others}; --all stops all of them");
-            return Err(RpcError::refused(text));
-        }
-        let (_, clients) = self.session.counts(self.index).await;
-        if !force && clients.writers > 0 && !self.session.is_stopping() {
-            return Err(RpcError::refused(format!(
-                "{}: {} connected, so a file system on it may be mounted; unmount it and disconnect all clients, or \
-                 stop --force",
-                self.name(),
-                counted(clients.writers, "client with write access is", "clients with write access are")
-            )));
-        }
-        let frontends = &self.session.setup().frontends;
-        let open = frontends.files.as_ref().and_then(|files| files::open_text(files, &frontends.exports));
-        if let Some(open) = open.filter(|_| !force && !self.session.is_stopping()) {
-            return Err(RpcError::refused(format!(
-                "{}: {open}, perhaps by a loop device with a file system on it; unmount it, detach it (losetup -d) and \
-                 close the file, or stop --force",
-                self.name()
-            )));
-        }
-        self.session.stop().await.map_err(|error| RpcError::refused(with_causes(&error)))
+        self.stop_all_arrays(all, force).await
     }
 
     fn answered(&self, method: &Method) {
