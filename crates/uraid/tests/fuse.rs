@@ -280,6 +280,22 @@ fn a_killed_server_leaves_no_mount_behind() {
     served.stop().expect_done();
 }
 
+/// As a supervisor does it: the mount of the one before may still be there.
+#[test]
+fn a_server_that_was_killed_is_started_again_at_once() {
+    let mut mounted = Mounted::new("raid1", 2, &["--shards", "2"]);
+    let mut killed = Vec::new();
+    for _ in 0..6 {
+        mounted.served().kill_unawaited();
+        // A drop would wait for its end.
+        killed.extend(mounted.served.take());
+        let folder = mounted.folder.to_str().expect("ASCII");
+        mounted.served = Some(mounted.scratch.ready(&["--fuse", folder], &mounted.members));
+    }
+    assert_eq!(fs::metadata(mounted.path()).expect("served").len(), mounted.served().client().size);
+    mounted.served.take().expect("it serves").stop().expect_done();
+}
+
 #[test]
 fn an_unmount_by_hand_ends_the_files_and_not_the_server() {
     let mounted = Mounted::new("raid1", 2, &["--shards", "2"]);

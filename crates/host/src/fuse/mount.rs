@@ -24,6 +24,8 @@ const HELPER: &str = "fusermount3";
 /// How long the drop of a mount waits until it is unmounted.
 const UNMOUNT_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// How long the keeper of a server that was killed may take to unmount.
+const DEAD_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Why nothing was mounted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -130,7 +132,7 @@ impl FuseMount {
     /// now on a look at the folder waits until a shard answers.
     pub fn new(path: &Path, shards: u16) -> Result<FuseMount, MountError> {
         let given = path;
-        let path = mount_point(given)?;
+        let path = mount_point_soon(given)?;
         let failed = |call| move |Errno(os)| MountError::Os { path: given.to_owned(), call, os };
         let (first, unmounter) = if rustix::process::geteuid().is_root() {
             let device = open_device()?;
@@ -199,11 +201,22 @@ impl Drop for FuseMount {
     }
 }
 
+/// [`mount_point`], after a moment if the mount there lost its server just now: its keeper is about to unmount it.
+fn mount_point_soon(path: &Path) -> Result<PathBuf, MountError> {
+    let end = Instant::now() + DEAD_TIME_MAX;
+    loop {
+        match mount_point(path) {
+            Err(MountError::Dead { .. }) if Instant::now() < end => std::thread::sleep(LOOK_AGAIN_AFTER),
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Checks that `path` is an empty folder on which nothing is mounted; returns its absolute path without links.
 fn mount_point(path: &Path) -> Result<PathBuf, MountError> {
     let given = || path.to_owned();
     let failed = |error: io::Error| match Errno::from(error) {
-        Errno(libc::ENOTCONN) => MountError::Dead { path: given() },
+        error if is_of_dead_server(error) => MountError::Dead { path: given() },
         Errno(os) => MountError::NoFolder { path: given(), os },
     };
     let status = std::fs::metadata(path).map_err(failed)?;
@@ -214,13 +227,18 @@ fn mount_point(path: &Path) -> Result<PathBuf, MountError> {
     let above = whole.parent().and_then(|above| std::fs::metadata(above).ok());
     if above.is_none_or(|above| above.dev() != status.dev()) {
         // The kernel may have answered from its cache until now; to open a folder, it has to ask the server.
-        let is_dead = std::fs::read_dir(&whole).is_err_and(|error| Errno::from(error) == Errno(libc::ENOTCONN));
+        let is_dead = std::fs::read_dir(&whole).is_err_and(|error| is_of_dead_server(Errno::from(error)));
         return Err(if is_dead { MountError::Dead { path: given() } } else { MountError::Busy { path: given() } });
     }
     match std::fs::read_dir(&whole).map_err(failed)?.next() {
         None => Ok(whole),
         Some(_) => Err(MountError::NotEmpty { path: given() }),
     }
+}
+
+/// ECONNABORTED: of a request that the server had not answered when it ended.
+fn is_of_dead_server(error: Errno) -> bool {
+    matches!(error, Errno(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 fn open_device() -> Result<OwnedFd, MountError> {
