@@ -17,6 +17,7 @@ use crate::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
 use crate::{client, complain, warn, with_causes};
 use std::error::Error;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ use uraid_host::{Access, Claimed, Listener, MountError, NetError, OpenError, Too
 /// How long a killed process may take to release members and sockets.
 const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// How long it waits before it says so.
+const SILENT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Why nothing is served, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -234,11 +237,19 @@ impl Timeouts {
         Timeouts { member_time_max, ..self }
     }
 
-    /// Retries while the answer is "in use".
-    fn ask<T, E>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
+    /// Retries while the answer is "in use", and says that it waits.
+    fn ask<T, E: Display>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
+        let waits_without_a_word_until = Instant::now() + SILENT_TIME_MAX;
+        let mut has_said = false;
         loop {
+            let now = Instant::now();
             match ask() {
-                Err(error) if is_in_use(&error) && Instant::now() < self.in_use_until => {
+                Err(error) if is_in_use(&error) && now < self.in_use_until => {
+                    if !has_said && now >= waits_without_a_word_until {
+                        let left = (self.in_use_until - now).as_secs_f32().ceil();
+                        warn(&format!("{error}; waits {left} s for it to be released"));
+                        has_said = true;
+                    }
                     std::thread::sleep(ASK_AGAIN_AFTER)
                 }
                 outcome => return outcome,

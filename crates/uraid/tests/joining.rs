@@ -107,7 +107,7 @@ fn a_device_that_was_removed_is_free_and_a_failed_one_whose_file_is_gone_is_deta
     rig.run("fail", &["1"]).expect_done();
     rig.scratch.uraid(["zero-superblock", &rig.path(1)]).expect_refused(&["in use"]);
     let nothing = rig.run("remove", &["detached"]).expect_done();
-    assert!(nothing.stdout.starts_with("no member: removed from home"), "{nothing:?}");
+    assert!(nothing.stdout.starts_with("home: no member is detached, "), "{nothing:?}");
     fs::remove_file(&rig.members[1]).expect("our file");
     rig.run("remove", &["detached"]).expect_done();
     let again = rig.scratch.member("m1", 8 * MIB);

@@ -173,6 +173,7 @@ fn a_superblock_that_is_marked_as_being_reshaped_without_a_new_geometry_is_refus
     let damaged = "its reshape fields are all zero, expected the new geometry: the superblock of a member is damaged";
     scratch.uraid(copy).expect_refused(&[damaged]);
     for verb in ["detail", "serve"] {
-        scratch.uraid(words(verb)).expect_refused(&["is being reshaped"]);
+        let done = scratch.uraid(words(verb)).expect_refused(&[damaged]);
+        assert!(!done.stderr.contains("start it with md"), "{}", done.stderr);
     }
 }

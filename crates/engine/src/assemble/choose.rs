@@ -336,12 +336,13 @@ pub(super) fn announced(superblock: &Superblock, template: &Superblock) -> Featu
 }
 
 /// Refuses features that would make even reading wrong.
-fn check_features(features: Features) -> Result<(), AssembleError> {
+fn check_features(superblock: &Superblock) -> Result<(), AssembleError> {
+    let features = superblock.features;
     let reshape = Features::RESHAPE_ACTIVE.with(Features::RESHAPE_BACKWARDS).with(Features::NEW_OFFSET);
     let unsupported = if !features.unknown().is_empty() {
         Unsupported::Features(features.unknown().0)
     } else if features.intersects(reshape) {
-        Unsupported::Reshape
+        superblock.reshape_plan().map_or_else(Unsupported::ReshapeFields, |_| Unsupported::Reshape)
     } else if features.contains(Features::JOURNAL) {
         Unsupported::Journal
     } else if features.contains(Features::CLUSTERED) {
@@ -367,7 +368,7 @@ impl<'a> Sorter<'a> {
         // safe.
         let resync = winners.iter().map(|at| candidates[*at].superblock.resync_offset).min();
         template.resync_offset = resync.expect("a history has a member");
-        check_features(template.features)?;
+        check_features(&template)?;
         if template.known_level().is_none() {
             return Err(AssembleError::Unsupported(Unsupported::Level(template.level)));
         }
@@ -434,7 +435,7 @@ impl<'a> Sorter<'a> {
         }
         assert!(u32::from(slot.0) < self.chosen.template.raid_disks, "a contender's slot is in the array");
         assert_eq!(superblock.own_role().slot(), Some(slot), "its data belongs to the slot that it is given");
-        check_features(superblock.features)?;
+        check_features(superblock)?;
         self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
         let data_end = data_end(superblock);
         if *device_size < data_end {
@@ -541,14 +542,14 @@ impl<'a> Sorter<'a> {
             }
             // The round that gave the spare its slot did not reach the spare, so its recovery has not begun, or the copy
             // of the member that is there.
-            check_features(superblock.features)?;
+            check_features(superblock)?;
             self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
             if self.chosen.slots.contains_key(&slot) {
                 return self.admit_replacing(candidate, slot);
             }
             return self.admit_recovering(candidate, slot);
         } else {
-            check_features(superblock.features)?;
+            check_features(superblock)?;
             self.chosen.spares.insert(number, candidate);
         }
         Ok(())

@@ -196,6 +196,8 @@ impl AssembleError {
                 write!(out, "{name}: {field} is {found}, the freshest member says {expected}: leave it out")
             }
             AssembleError::SplitBrain { histories } => write_histories(out, histories, name),
+            // The kernel refuses impossible fields too.
+            AssembleError::Unsupported(what @ Unsupported::ReshapeFields(_)) => write!(out, "the array {what}"),
             AssembleError::Unsupported(what) => write!(out, "the array {what}: start it with md"),
             AssembleError::TooManySlots { found, maximum } => {
                 write!(out, "the array has {found} slots, at most {maximum} are supported")

@@ -33,9 +33,12 @@ fn change(
     let mut client = client::find(array, named.control.as_deref())?;
     let answer = call(&mut client, members)?;
     let changed = list(&answer, "members");
-    let changed = if changed.is_empty() { "no member".to_owned() } else { changed.join(", ") };
     let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
-    print(&format!("{changed}: {done} {array}, {slots}\n"));
+    match changed.is_empty() {
+        // `failed` or `detached`.
+        true => print(&format!("{array}: no member is {}, {slots}\n", members.join(" or "))),
+        false => print(&format!("{}: {done} {array}, {slots}\n", changed.join(", "))),
+    }
     Ok(())
 }
 
