@@ -108,6 +108,15 @@ impl Device for ArrayMember {
         }
     }
 
+    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.punch_hole(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.punch_hole(range).await })).await
+            }
+        }
+    }
+
     fn mark_dead(&self) {
         match self {
             ArrayMember::Host(member) => member.mark_dead(),

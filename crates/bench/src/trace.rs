@@ -101,6 +101,11 @@ impl Device for TraceMember {
         self.note(Verb::Write, range.start, range.length);
         Ok(())
     }
+
+    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
+        self.note(Verb::Discard, range.start, range.length);
+        Ok(())
+    }
 }
 
 /// An array that only reports what it would do.

@@ -75,8 +75,13 @@ pub trait Device {
     /// Tells the device that the sectors' content is no longer needed. Advisory: afterwards they may read as anything.
     async fn discard(&self, range: Range) -> Result<(), IoError>;
 
-    /// Makes the sectors read as zeroes. Exact.
+    /// Makes the sectors read as zeroes. Exact. They keep their space where the device can tell.
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError>;
+
+    /// The same, and gives back the space of the sectors where that makes them zeroes.
+    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
+        self.write_zeroes(range).await
+    }
 
     /// The first stretch of one kind from the start of `range`, at most as long as `range`. It may end before its kind
     /// does. Writes in flight may or may not be included.

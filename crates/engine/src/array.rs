@@ -19,6 +19,7 @@ use crate::mail::{Answer, Call, Mail, Message, STEWARD};
 use crate::mark::Mark;
 use crate::master::Master;
 use crate::member_counts::MemberCounts;
+use crate::member_io::Zeroing;
 use crate::membership::{FlagError, FormerMember, RemoveError, Vacancy};
 use crate::mirror::Mirror;
 use crate::pass::{self, Pass};
@@ -89,7 +90,7 @@ impl<W: World> Array<W> {
         let layout = plan.layout.clone();
         let ppl = plan.ppl.as_ref().filter(|_| !config.read_only);
         let in_sync_below = master.resync_from().unwrap_or(progress::total(&layout));
-        let geometry = geometry_of::<W>(&layout, &members);
+        let geometry = geometry_of::<W>(&layout, &members, ppl.is_some());
         let locks = match &layout {
             Layout::Parity(_) => RangeLock::new(0, Mark::RowWaited),
             Layout::Copies(_) => RangeLock::new(LOCK_BITS, Mark::LockWaited),
@@ -519,11 +520,11 @@ impl<W: World> Device for Array<W> {
         }
         let _permit = self.shared.admit_write(range).await?;
         let outcome = match &self.writer {
-            Writer::Copies(mirror) => mirror.discard(range).await,
-            Writer::Parity(_) => unreachable!("the geometry of parity levels offers no discards"),
+            Writer::Copies(mirror) => mirror.discard(range).await.map(Some),
+            Writer::Parity(rows) => rows.discard(range).await,
         };
         self.shared.count(|counters| counters.writes += 1);
-        outcome.map(|_recorded: Recorded| ())
+        outcome.map(|_recorded: Option<Recorded>| ())
     }
 
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
@@ -536,28 +537,43 @@ impl<W: World> Device for Array<W> {
     }
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        self.zero(range, Zeroing::Write).await
+    }
+
+    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
+        self.zero(range, Zeroing::Punch).await
+    }
+}
+
+impl<W: World> Array<W> {
+    async fn zero(&self, range: Range, how: Zeroing) -> Result<(), IoError> {
         let range = self.check(range.start, range.length)?;
         if range.length.is_zero() {
             return Ok(());
         }
         let _permit = self.shared.admit_write(range).await?;
         let outcome = match &self.writer {
-            Writer::Copies(mirror) => mirror.write_zeroes(range).await,
-            Writer::Parity(rows) => rows.write_zeroes(range).await,
+            Writer::Copies(mirror) => mirror.zero(range, how).await,
+            Writer::Parity(rows) => rows.zero(range, how).await,
         };
         self.shared.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())
     }
 }
 
-fn geometry_of<W: World>(layout: &Layout, members: &[W::Member]) -> Geometry {
+fn geometry_of<W: World>(layout: &Layout, members: &[W::Member], has_log: bool) -> Geometry {
     let stripe = layout.stripe();
     let largest = IO_MAX_BYTES / uraid_block::SECTOR_BYTES as u64;
     // A client that cuts at the largest request then cuts on stripe edges: 24 sectors a stripe -> 65520, not 65536.
     let io_max = if stripe.0 == 0 || stripe.0 > largest { largest } else { largest / stripe.0 * stripe.0 };
     // A spare may take a slot later.
     let active = || members.iter().map(Device::geometry);
-    let can_discard = !layout.level().is_parity() && active().all(|member| !member.discard_granularity.is_zero());
+    // Parity stays right only where every member reads as zeroes afterwards, so whole rows are discarded.
+    let (granularity, is_certain) = match layout.level().is_parity() {
+        true => (stripe, !has_log && active().all(|member| member.zeroes_after_discard)),
+        false => (Sectors(1), true),
+    };
+    let can_discard = is_certain && active().all(|member| !member.discard_granularity.is_zero());
     Geometry {
         size: layout.array_size() + sabotage::past_end(layout),
         logical_block: Sectors(1),
@@ -566,7 +582,7 @@ fn geometry_of<W: World>(layout: &Layout, members: &[W::Member]) -> Geometry {
         stripe,
         io_max: Sectors(io_max),
         segments_max: 1024,
-        discard_granularity: if can_discard { Sectors(1) } else { Sectors::ZERO },
+        discard_granularity: if can_discard { granularity } else { Sectors::ZERO },
         zeroes_after_discard: false,
         volatile_cache: true,
     }

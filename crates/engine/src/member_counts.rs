@@ -279,6 +279,13 @@ impl<W: World> Device for CountedMember<W> {
         outcome
     }
 
+    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
+        let begun = self.begin();
+        let outcome = self.member.punch_hole(range).await;
+        self.end(&begun, RequestKind::Write, range, outcome.as_ref().err().copied());
+        outcome
+    }
+
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         if self.lacks(range) {
             return Ok(Allocation { length: range.length, is_zero: false });

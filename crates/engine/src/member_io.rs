@@ -27,6 +27,27 @@ pub(crate) struct MemberRun {
     pub(crate) range: Range,
 }
 
+/// How a range is made zeroes. Both are exact.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Zeroing {
+    /// The members keep its space.
+    Write,
+    /// They give it back where that makes it zeroes.
+    Punch,
+}
+
+impl Zeroing {
+    /// Makes a run of a member zeroes.
+    pub(crate) async fn run<W: World>(self, shared: &Shared<W>, run: &MemberRun) -> Result<(), Failure> {
+        let member = shared.members.get(run.index);
+        let outcome = match self {
+            Zeroing::Write => member.write_zeroes(run.range).await,
+            Zeroing::Punch => member.punch_hole(run.range).await,
+        };
+        outcome.map_err(|error| run.failure(Operation::Write, error))
+    }
+}
+
 impl MemberRun {
     #[inline]
     pub(crate) fn by(view: &View, slot: Slot, at: MemberSector, length: Sectors) -> MemberRun {

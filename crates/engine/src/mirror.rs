@@ -6,7 +6,7 @@ use crate::World;
 use crate::behind::BehindPlace;
 use crate::failure::Failure;
 use crate::mark::{self, Mark};
-use crate::member_io::MemberRun;
+use crate::member_io::{MemberRun, Zeroing};
 use crate::permit::WritePermit;
 use crate::recorded::Recorded;
 use crate::sabotage::{self, Sabotage};
@@ -207,16 +207,13 @@ impl<W: World> Mirror<W> {
     }
 
     /// Makes the range read as zeroes on every copy, each member by its cheapest operation.
-    pub(crate) async fn write_zeroes(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+    pub(crate) async fn zero(&self, range: ArrayRange, how: Zeroing) -> Result<Recorded, IoError> {
         let view = self.shared.view();
         // A plan does not list stretches without a usable copy. There are none: the steward keeps every view serving.
         assert!(self.shared.layout.can_serve(&view.readable()));
         let plan = self.layout.plan_discard(range, &view.writable());
         assert!(!plan.runs.is_empty(), "zeroes that are not empty have runs");
-        let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| {
-            let outcome = self.shared.members.get(run.index).write_zeroes(run.range).await;
-            outcome.map_err(|error| run.failure(Operation::Write, error))
-        }));
+        let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| how.run(&self.shared, &run).await));
         self.settle_runs(&view, range, outcomes.await).await
     }
 

@@ -8,6 +8,7 @@ use crate::buffers;
 use crate::gather::{self, Streams};
 use crate::mail::{Call, RowRead, RowWrite};
 use crate::mark::{self, Mark};
+use crate::member_io::Zeroing;
 use crate::recorded::Recorded;
 use crate::row_io::{FailedPart, RowIo};
 use crate::row_plan::{Interval, Overlay};
@@ -160,7 +161,7 @@ impl<W: World> Rows<W> {
     }
 
     /// Makes the range read as zeroes: whole rows on every member at once, the rest as data.
-    pub(crate) async fn write_zeroes(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+    pub(crate) async fn zero(&self, range: ArrayRange, how: Zeroing) -> Result<Recorded, IoError> {
         if self.shared.has_log {
             return self.write_zeroes_as_data(range).await;
         }
@@ -170,12 +171,22 @@ impl<W: World> Rows<W> {
             result = Some(self.write_zeroes_as_data(part).await?);
         }
         for rows in cut.steps() {
-            result = Some(self.io.zero_rows(rows).await?);
+            result = Some(self.io.zero_rows(rows, how).await?);
         }
         if let Some(part) = cut.behind {
             result = Some(self.write_zeroes_as_data(part).await?);
         }
         Ok(result.expect("the range is not empty"))
+    }
+
+    /// Gives back the space of the whole rows of a range, which read as zeroes then; the rest stays as it is. `None`: it
+    /// has no whole row. An array with a partial parity log offers no discards.
+    pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Option<Recorded>, IoError> {
+        let mut result = None;
+        for rows in WholeRows::of(range, self.layout.stripe()).steps() {
+            result = Some(self.io.zero_rows(rows, Zeroing::Punch).await?);
+        }
+        Ok(result)
     }
 
     pub(crate) fn note_zeroed(&self, zeroed: &ZeroedRows) {

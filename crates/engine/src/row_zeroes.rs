@@ -14,16 +14,15 @@
 use crate::failure::Failure;
 use crate::mail::{Answer, Call};
 use crate::mark::{self, Mark};
-use crate::member_io::MemberRun;
+use crate::member_io::{MemberRun, Zeroing};
 use crate::recorded::{NotRecorded, Recorded};
 use crate::row_io::RowIo;
 use crate::shared::Shared;
-use crate::verdict::Operation;
 use crate::view::{Gate, frozen_error};
 use crate::world::World;
 use std::ops::Range;
 use uraid_block::local::{join_all, join_each};
-use uraid_block::{ArrayRange, ArraySector, Device, IoError, Sectors, SlotSet};
+use uraid_block::{ArrayRange, ArraySector, IoError, Sectors, SlotSet};
 use uraid_layout::{ParityLayout, Row};
 
 /// At most this many rows are locked together. What a freeze leaves half done is listed row by row.
@@ -69,7 +68,7 @@ pub(crate) struct ZeroedRows {
 impl<W: World> RowIo<W> {
     /// Makes these rows zeroes on every member, P and Q too. It is answered when the superblocks record the members that
     /// missed it.
-    pub(crate) async fn zero_rows(&self, rows: Range<u64>) -> Result<Recorded, IoError> {
+    pub(crate) async fn zero_rows(&self, rows: Range<u64>, how: Zeroing) -> Result<Recorded, IoError> {
         assert!(!rows.is_empty() && !self.shared().has_log, "a logged row is written as data");
         mark::hit(Mark::RowsZeroed);
         let shared = self.shared();
@@ -84,10 +83,7 @@ impl<W: World> RowIo<W> {
         let runs = view.writable().iter().flat_map(|slot| {
             view.writers(slot).map(move |member| MemberRun::of(slot, &member, at, length)).collect::<Vec<MemberRun>>()
         });
-        let outcomes = join_each(runs.map(async |run| {
-            let outcome = shared.members.get(run.index).write_zeroes(run.range).await;
-            outcome.map_err(|error| run.failure(Operation::Write, error))
-        }));
+        let outcomes = join_each(runs.map(async |run| how.run(shared, &run).await));
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         shared.count(|counters| counters.rows_full += rows.end - rows.start);
         let outcome = shared.settle_planned(Recorded::by(&view), &failures).await;

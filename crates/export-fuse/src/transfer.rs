@@ -70,7 +70,7 @@ impl<D: Device> OpenFile<'_, D> {
     }
 
     /// Makes the range zeroes, exactly. It must begin in the file; bytes behind its end are left out if `may_exceed`.
-    pub(crate) async fn zero(&self, range: Range, may_exceed: bool) -> Result<(), Errno> {
+    pub(crate) async fn zero(&self, range: Range, may_exceed: bool, punches: bool) -> Result<(), Errno> {
         self.check_writable()?;
         let (start, end) = self.clip(range);
         if start == end || (end - start < range.length && !may_exceed) {
@@ -91,7 +91,11 @@ impl<D: Device> OpenFile<'_, D> {
             let range = uraid_block::Range::between(sector(at), sector(piece));
             {
                 let _turn = self.state.turns.whole().await;
-                self.device.write_zeroes(range).await.map_err(errno)?;
+                let zeroed = match punches {
+                    true => self.device.punch_hole(range).await,
+                    false => self.device.write_zeroes(range).await,
+                };
+                zeroed.map_err(errno)?;
             }
             at = piece;
             yield_now().await;

@@ -94,12 +94,13 @@ async fn clear_range<D: Device>(device: &D, piece: Range, request: &mut ClearReq
     let outcome = match what {
         Clear::Trim => device.discard(piece).await,
         Clear::Zeroes => device.write_zeroes(piece).await,
+        Clear::Holes => device.punch_hole(piece).await,
     };
     match (what, outcome) {
-        (Clear::Trim | Clear::Zeroes, Ok(())) => request.advance_to(piece.end()),
+        (Clear::Trim | Clear::Zeroes | Clear::Holes, Ok(())) => request.advance_to(piece.end()),
         // A trim is a hint: if the device does not support it, it is done.
         (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => request.advance_to(request.rest().end()),
-        (Clear::Trim | Clear::Zeroes, Err(error)) => return Err(error),
+        (Clear::Trim | Clear::Zeroes | Clear::Holes, Err(error)) => return Err(error),
     }
     if !request.is_done() {
         return Ok(Cleared::Piece);
@@ -132,8 +133,8 @@ async fn acquire_permit<M: Machine, T: Transport, D: Device + 'static>(
 fn longest(what: Clear, is_contended: bool) -> Sectors {
     match (what, is_contended) {
         (Clear::Trim, _) => TRIM_MAX,
-        (Clear::Zeroes, false) => ZEROES_MAX,
-        (Clear::Zeroes, true) => ZEROES_BESIDE_OTHERS_MAX,
+        (Clear::Zeroes | Clear::Holes, false) => ZEROES_MAX,
+        (Clear::Zeroes | Clear::Holes, true) => ZEROES_BESIDE_OTHERS_MAX,
     }
 }
 

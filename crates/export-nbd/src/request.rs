@@ -14,7 +14,16 @@ use uraid_nbd::{Command, CommandFlags, ErrorCode, Request};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clear {
     Trim,
+    /// Zeroes that keep their space (NO_HOLE).
     Zeroes,
+    /// Zeroes that may give it back.
+    Holes,
+}
+
+impl Clear {
+    pub(crate) fn of_zeroes(flags: CommandFlags) -> Clear {
+        if flags.contains(CommandFlags::NO_HOLE) { Clear::Zeroes } else { Clear::Holes }
+    }
 }
 
 /// The work on the device for a valid request.
@@ -138,7 +147,7 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
             if request.flags.contains(CommandFlags::FAST_ZERO) && !offer.zeroes_are_fast {
                 return Err(Refusal::ZeroesAreSlow);
             }
-            Ok(Work::Clear(Clear::Zeroes, range, fua))
+            Ok(Work::Clear(Clear::of_zeroes(request.flags), range, fua))
         }
         Command::Cache => {
             check_flags(request, flags)?;
@@ -306,7 +315,7 @@ mod tests {
             for (command, work) in [
                 (Command::Write, Work::Write(range, fua)),
                 (Command::Trim, Work::Clear(Clear::Trim, range, fua)),
-                (Command::WriteZeroes, Work::Clear(Clear::Zeroes, range, fua)),
+                (Command::WriteZeroes, Work::Clear(Clear::Holes, range, fua)),
             ] {
                 assert_eq!(check(&offer, STRUCTURED, &ask(command, flags, 512, 512)), Ok(work));
             }

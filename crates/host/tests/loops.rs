@@ -243,6 +243,8 @@ fn a_block_device_that_shrank_is_gone_not_full() {
                 let member = claimed.on_shard(&shard);
                 let zeroed = member.write_zeroes(Range::new(Sector(3072), Sectors(64))).await;
                 assert_eq!(zeroed.map_err(|error| error.kind), Err(ErrorKind::Gone), "{ring:?}: zeroes");
+                let punched = member.punch_hole(Range::new(Sector(3072), Sectors(64))).await;
+                assert_eq!(punched.map_err(|error| error.kind), Err(ErrorKind::Gone), "{ring:?}: a hole");
             }
         });
     }

@@ -119,6 +119,10 @@ async fn everything_works(shard: Shard<()>, claimed: &Claimed) {
     model[101 * 512..][..512_000].fill(0);
     let found = read(&shard, &member, 90, 1100).await;
     assert!(found == model[90 * 512..][..found.len()]);
+    member.punch_hole(range(2103, 1001)).await.expect("zeroed");
+    model[2103 * 512..][..1001 * 512].fill(0);
+    let found = read(&shard, &member, 2000, 1200).await;
+    assert!(found == model[2000 * 512..][..found.len()], "a hole is exact");
     assert!(member.geometry().discard_granularity > Sectors::ZERO);
     member.discard(range(1200, 4000)).await.expect("discarded");
     if member.geometry().zeroes_after_discard {

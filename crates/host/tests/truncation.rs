@@ -66,6 +66,7 @@ async fn assert_gone(shard: &Shard<()>, claimed: &Claimed) {
     assert_eq!(kind(write(shard, &member, 0, Fua::No).await), gone);
     assert_eq!(kind(write(shard, &member, 0, Fua::Yes).await), gone);
     assert_eq!(kind(member.write_zeroes(last_mib()).await), gone);
+    assert_eq!(kind(member.punch_hole(last_mib()).await), gone);
     assert_eq!(kind(member.discard(last_mib()).await), gone);
     assert_eq!(kind(member.flush().await), gone);
     assert_eq!(kind(claimed.read_at(0, &mut [0; 512])), gone);
@@ -110,6 +111,7 @@ fn a_read_past_the_new_end_finds_it_gone() {
 #[test]
 fn zeroes_and_discards_find_it_gone() {
     gone_after("zeroes", async |_, member| member.write_zeroes(last_mib()).await);
+    gone_after("hole", async |_, member| member.punch_hole(last_mib()).await);
     gone_after("discard", async |_, member| member.discard(last_mib()).await);
 }
 

@@ -88,6 +88,8 @@ async fn everything_lands_in_the_window(shard: Shard<()>, claimed: &Claimed, mut
     member.flush().await.expect("flushed");
     member.write_zeroes(range(100, 50)).await.expect("zeroed");
     model[100 * 512..150 * 512].fill(0);
+    member.punch_hole(range(201, 33)).await.expect("zeroed");
+    model[201 * 512..234 * 512].fill(0);
     if member.geometry().zeroes_after_discard {
         member.discard(range(1500, 300)).await.expect("discarded");
         model[1500 * 512..1800 * 512].fill(0);

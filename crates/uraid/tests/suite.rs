@@ -29,6 +29,7 @@ mod mdadm_words;
 mod members;
 mod passes;
 mod ppl;
+mod punches;
 mod re_adding;
 mod read_only;
 mod rebuilding;

@@ -54,6 +54,8 @@ pub struct Member {
     claim: Arc<Claim>,
     file: FileIo,
     zero_way: Cell<ZeroWay>,
+    /// It has refused to punch a hole.
+    refuses_holes: Cell<bool>,
     turns: Turns,
 }
 
@@ -87,7 +89,7 @@ impl Member {
             Completion::Inline | Completion::Timed(_) => Turns::default(),
             Completion::Deferred => Turns::of_each(),
         };
-        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), turns }
+        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), refuses_holes: Cell::new(false), turns }
     }
 
     /// The name it was opened by, for messages.
@@ -178,6 +180,34 @@ impl Member {
         let fd = self.file.lane.as_raw_fd();
         // The operation holds the claim, so the descriptor stays open.
         as_unit(self.file.call(|| Kind::call(move || sys::block_discard(fd, at, length))).await)
+    }
+
+    async fn zero(&self, range: Range, gives_space_back: bool) -> Result<(), IoError> {
+        self.check_write(range.start, range.length)?;
+        self.claim.bad.check(range)?;
+        if range.length.is_zero() {
+            return Ok(());
+        }
+        self.note(TracedKind::Zero, range.start, range.length);
+        match self.reach() {
+            Reach::Ring { is_block_device } if gives_space_back => self.punch_file(is_block_device, range).await,
+            Reach::Ring { is_block_device } => self.zero_file(is_block_device, range).await,
+            Reach::Memory(memory) => self.zero_memory(memory, range).await,
+            Reach::Null => Ok(()),
+        }
+    }
+
+    /// On a block device, too, a hole is certain to read as zeroes: the kernel refuses what the device cannot promise.
+    async fn punch_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
+        self.file.check_size().await?;
+        if !self.refuses_holes.get() {
+            match as_unit(self.allocate(libc::FALLOC_FL_PUNCH_HOLE, range).await) {
+                Err(IoError { kind: ErrorKind::Unsupported, .. }) => self.refuses_holes.set(true),
+                Err(error) => return Err(error),
+                Ok(()) => return self.file.check_size().await,
+            }
+        }
+        self.zero_file(is_block_device, range).await
     }
 
     async fn zero_file(&self, is_block_device: bool, range: Range) -> Result<(), IoError> {
@@ -336,17 +366,11 @@ impl Device for Member {
     }
 
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
-        self.check_write(range.start, range.length)?;
-        self.claim.bad.check(range)?;
-        if range.length.is_zero() {
-            return Ok(());
-        }
-        self.note(TracedKind::Zero, range.start, range.length);
-        match self.reach() {
-            Reach::Ring { is_block_device } => self.zero_file(is_block_device, range).await,
-            Reach::Memory(memory) => self.zero_memory(memory, range).await,
-            Reach::Null => Ok(()),
-        }
+        self.zero(range, false).await
+    }
+
+    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
+        self.zero(range, true).await
     }
 
     fn mark_dead(&self) {

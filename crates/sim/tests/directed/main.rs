@@ -50,6 +50,11 @@ fn rig(level: i32, slots: u16, starts_dirty: bool) -> Rig {
 }
 
 fn rig_of(seed: u64, shards: u16, level: i32, slots: u16, starts_dirty: bool) -> Rig {
+    rig_that_discards(seed, shards, level, slots, starts_dirty, false)
+}
+
+/// `gives_zeroes`: what members have discarded reads as zeroes.
+fn rig_that_discards(seed: u64, shards: u16, level: i32, slots: u16, starts_dirty: bool, gives_zeroes: bool) -> Rig {
     let (layout, chunk) = match level {
         1 => (0, 0),
         10 => (0x102, 2),
@@ -59,7 +64,7 @@ fn rig_of(seed: u64, shards: u16, level: i32, slots: u16, starts_dirty: bool) ->
     let shape = Shape { level, layout, chunk, slots, size: 6, member_sizes };
     let mut rng = Rng::new(seed);
     let executor = Executor::new(rng.fork(), false);
-    let setup = Setup { starts_dirty, shards, discard: (1, false), ..Setup::plain(shape) };
+    let setup = Setup { starts_dirty, shards, discard: (1, gives_zeroes), ..Setup::plain(shape) };
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 

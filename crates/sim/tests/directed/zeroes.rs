@@ -1,4 +1,4 @@
-//! Zeroes on parity levels.
+//! Zeroes, holes and discards on parity levels.
 //! Owns: every range of small arrays, whole and degraded, from every shard: what changes, and how many requests members
 //! get. Not here: freezes in them (`frozen`), crashes, which the swarm has.
 
@@ -17,12 +17,31 @@ impl Watch for ZeroesWatch {
     }
 }
 
+/// What makes zeroes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verb {
+    Zeroes,
+    /// Exact, too.
+    Holes,
+    /// Of whole rows only.
+    Discard,
+}
+
 /// A request for zeroes, from this shard.
 pub(super) fn zero(rig: &Rig, live: &Live, shard: usize, at: u64, length: u64) -> Request {
+    clear(rig, live, shard, Verb::Zeroes, (at, length))
+}
+
+fn clear(rig: &Rig, live: &Live, shard: usize, verb: Verb, (at, length): (u64, u64)) -> Request {
     let (array, guard) = (live.arrays[shard].clone(), rig.guard.clone());
     guard.open_range(at, length);
     Box::pin(async move {
-        let answer = array.write_zeroes(uraid_block::Range::new(Sector(at), Sectors(length))).await;
+        let range = uraid_block::Range::new(Sector(at), Sectors(length));
+        let answer = match verb {
+            Verb::Zeroes => array.write_zeroes(range).await,
+            Verb::Holes => array.punch_hole(range).await,
+            Verb::Discard => array.discard(range).await,
+        };
         guard.close_range(at, length);
         if answer.is_err() {
             guard.leave_torn(at, length);
@@ -32,39 +51,78 @@ pub(super) fn zero(rig: &Rig, live: &Live, shard: usize, at: u64, length: u64) -
 }
 
 /// ```text
-///   raid5 of 4, chunks of two sectors, rows of six      zeroes of 4..14:   as data 4..6, row 1, as data 12..14
+///   raid5 of 4, chunks of two sectors, rows of six
+///     zeroes of 4..14:    as data 4..6, row 1, as data 12..14
+///     a discard of it:    row 1
 /// ```
-#[test]
-fn every_range_of_zeroes_is_exact_and_whole_rows_are_one_request_for_each_member() {
+fn every_range_is_exact_and_whole_rows_are_one_request(verb: Verb) {
     for (level, slots) in [(4, 3), (5, 3), (5, 4), (6, 4), (6, 5)] {
         for shards in [1, 2, 3] {
             for away in [None, Some(0), Some(slots - 1)] {
-                let mut rig = rig_of(7, shards, level, slots, false);
+                let mut rig = rig_that_discards(7, shards, level, slots, false, true);
                 let live = start(&mut rig, away.as_slice());
                 let watches: Vec<Rc<ZeroesWatch>> = (0..slots).map(|_| Rc::default()).collect();
                 for (slot, watch) in (0..slots).zip(&watches) {
                     rig.disk(slot).set_watch(Some(watch.clone()));
                 }
                 let stripe = 2 * u64::from(slots - if level == 6 { 2 } else { 1 });
-                let size = live.arrays[0].geometry().size.0;
+                let geometry = live.arrays[0].geometry();
+                assert_eq!(geometry.discard_granularity, Sectors(stripe));
+                let size = geometry.size.0;
                 for (start, end) in (0..size).flat_map(|start| (start + 1..=size).map(move |end| (start, end))) {
                     let case = format!("raid{level} of {slots}, {shards} shards, without {away:?}: {start}..{end}");
                     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())], "{case}");
                     let before: Vec<u64> = watches.iter().map(|watch| watch.0.get()).collect();
                     let from = (start + end) as usize % usize::from(shards);
-                    assert_eq!(all(&rig, &live, vec![zero(&rig, &live, from, start, end - start)]), [Ok(())], "{case}");
-                    let has_row = start.div_ceil(stripe) < end / stripe;
+                    let request = clear(&rig, &live, from, verb, (start, end - start));
+                    assert_eq!(all(&rig, &live, vec![request]), [Ok(())], "{case}");
+                    let rows = start.div_ceil(stripe) * stripe..end / stripe * stripe;
                     for (slot, (watch, before)) in (0..slots).zip(watches.iter().zip(before)) {
-                        let expected = u64::from(has_row && Some(slot) != away);
+                        let expected = u64::from(!rows.is_empty() && Some(slot) != away);
                         assert_eq!(watch.0.get() - before, expected, "{case}, member {slot}");
                     }
+                    let cleared = if verb == Verb::Discard { rows } else { start..end };
                     let expected: Vec<u8> =
-                        (0..size).flat_map(|at| [if (start..end).contains(&at) { 0 } else { 7 }; 512]).collect();
+                        (0..size).flat_map(|at| [if cleared.contains(&at) { 0 } else { 7 }; 512]).collect();
                     assert!(all(&rig, &live, vec![read(&live, 0, size)])[0].as_ref() == Ok(&expected), "{case}");
+                }
+                if away.is_none() {
+                    assert_eq!(redundancy(&mut rig), Ok(()), "raid{level} of {slots}");
                 }
                 rig.power_off();
             }
         }
+    }
+}
+
+#[test]
+fn every_range_of_zeroes_is_exact_and_whole_rows_are_one_request_for_each_member() {
+    every_range_is_exact_and_whole_rows_are_one_request(Verb::Zeroes);
+}
+
+#[test]
+fn every_range_of_holes_is_exact_and_whole_rows_are_one_request_for_each_member() {
+    every_range_is_exact_and_whole_rows_are_one_request(Verb::Holes);
+}
+
+#[test]
+fn every_discard_clears_the_whole_rows_of_its_range_and_nothing_else() {
+    every_range_is_exact_and_whole_rows_are_one_request(Verb::Discard);
+}
+
+/// Members that may hold anything after a discard would spoil parity; and a row that is discarded is not logged.
+#[test]
+fn parity_levels_discard_nothing_where_members_do_not_give_zeroes() {
+    for (level, slots) in [(4, 3), (5, 3), (6, 4)] {
+        let mut rig = rig_of(7, 2, level, slots, false);
+        let live = start(&mut rig, &[]);
+        let geometry = live.arrays[0].geometry();
+        assert!(geometry.discard_granularity.is_zero(), "raid{level}");
+        let size = geometry.size.0;
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())]);
+        assert_eq!(all(&rig, &live, vec![clear(&rig, &live, 1, Verb::Discard, (0, size))]), [Ok(())]);
+        assert!(all(&rig, &live, vec![read(&live, 0, size)])[0] == Ok(vec![7; size as usize * 512]), "raid{level}");
+        rig.power_off();
     }
 }
 

@@ -357,8 +357,12 @@ impl Client {
 
     /// Sends a request without payload, and does not receive the answer.
     pub fn send_request(&mut self, command: u16, offset: u64, length: u32) -> io::Result<()> {
+        self.send_flagged(0, command, offset, length)
+    }
+
+    fn send_flagged(&mut self, flags: u16, command: u16, offset: u64, length: u32) -> io::Result<()> {
         let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
-        request.extend_from_slice(&[0, 0]);
+        request.extend_from_slice(&flags.to_be_bytes());
         request.extend_from_slice(&command.to_be_bytes());
         request.extend_from_slice(&7u64.to_be_bytes());
         request.extend_from_slice(&offset.to_be_bytes());
@@ -410,10 +414,29 @@ impl Client {
         self.answer()
     }
 
+    /// NBD_CMD_TRIM, or NBD_CMD_WRITE_ZEROES with or without NO_HOLE.
+    pub fn clear(&mut self, command: Clear, offset: u64, length: u32) -> io::Result<u32> {
+        let (flags, command) = match command {
+            Clear::Trim => (0, 4),
+            Clear::Zeroes => (0, 6),
+            Clear::ZeroesWithoutHole => (2, 6),
+        };
+        self.send_flagged(flags, command, offset, length)?;
+        self.answer()
+    }
+
     pub fn flush(&mut self) -> io::Result<u32> {
         self.send_request(3, 0, 0)?;
         self.answer()
     }
+}
+
+/// What makes zeroes over NBD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clear {
+    Trim,
+    Zeroes,
+    ZeroesWithoutHole,
 }
 
 /// The next number of a pseudorandom sequence; use the high bits.
