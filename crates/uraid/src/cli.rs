@@ -13,6 +13,7 @@ mod manage;
 mod mdadm;
 mod member_flags;
 mod membership;
+mod mount;
 mod number;
 mod passes;
 mod processors;
@@ -31,6 +32,7 @@ pub(crate) use copy::CopyArgs;
 pub(crate) use create::{BitmapPlace, CreateArgs, Policy, ZeroArgs, chunk_size, layout_number};
 pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
 pub(crate) use membership::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
+pub(crate) use mount::{MountArgs, UmountArgs};
 pub(crate) use passes::{CheckArgs, PassArgs, SpeedArgs};
 pub(crate) use processors::Processors;
 pub(crate) use serve::ServeArgs;
@@ -168,6 +170,12 @@ pub(crate) enum Command {
     /// Stop a running array: answer what is in flight, flush, mark it clean
     #[command(after_long_help = manage::STOP_AFTER)]
     Stop(StopArgs),
+    /// Mount the file system of an array: from its members to a folder in one command
+    #[command(long_about = mount::MOUNT, after_long_help = mount::MOUNT_AFTER)]
+    Mount(MountArgs),
+    /// Unmount the file system of an array, and stop the array if `mount` has started it
+    #[command(long_about = mount::UMOUNT, after_long_help = mount::UMOUNT_AFTER)]
+    Umount(UmountArgs),
     /// Wait until no resync, recovery, check or repair of these arrays runs
     #[command(long_about = manage::WAIT, after_long_help = manage::WAIT_AFTER)]
     Wait(WaitArgs),

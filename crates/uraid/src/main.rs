@@ -32,6 +32,7 @@ mod member_name;
 mod memory;
 mod message;
 mod metadata;
+mod mount;
 mod names;
 mod nested;
 mod one_shot;
@@ -108,6 +109,8 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Readonly(args) => access::run(args, true)?,
         Command::Readwrite(args) => access::run(args, false)?,
         Command::Stop(args) => detail::stop(args)?,
+        Command::Mount(args) => mount::mount(args)?,
+        Command::Umount(args) => mount::umount(args)?,
         Command::List(args) => {
             return Ok(if list::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

@@ -38,6 +38,12 @@ impl Mounted {
         Mounted { served, folder, scratch, members }
     }
 
+    /// After its server was stopped.
+    pub(crate) fn into_parts(mut self) -> (Scratch, Vec<PathBuf>) {
+        drop(self.served.take());
+        (std::mem::replace(&mut self.scratch, Scratch::new()), std::mem::take(&mut self.members))
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join("home")
     }

@@ -27,6 +27,7 @@ mod log;
 mod md_cases;
 mod mdadm_words;
 mod members;
+mod mounting;
 mod passes;
 mod ppl;
 mod punches;

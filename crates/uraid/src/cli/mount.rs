@@ -1,0 +1,71 @@
+//! `uraid mount` and `uraid umount` on the command line.
+//! Owns: their options and help texts. Not here: what they do (`crate::mount`).
+
+use clap::Args;
+use std::path::PathBuf;
+
+pub(super) const MOUNT: &str = "\
+Mount the file system of an array at DIR, in one command: serve the array as a file (`uraid serve
+--fuse`) if it does not run, attach a loop device to that file, and mount that. If a step fails, those
+before it are undone. For root.
+
+ARRAY is the name of an array that runs with --fuse, or one of its members; or the members of one that
+does not run. The process that serves it stays in the background, and `uraid umount DIR` stops it. It is
+an array like any other meanwhile: `uraid list`, `detail`, `fail`, `add` and so on take its name.";
+
+pub(super) const MOUNT_AFTER: &str = "\
+EXAMPLES
+  uraid mount disk0 disk1 disk2 /mnt
+  uraid mount --read-only --run disk0 disk2 /mnt
+  uraid mount -t xfs -o noatime,swalloc home /mnt
+  uraid umount /mnt
+
+The array is served with default options; if it needs others (--force, --shards), start it with
+`uraid serve --fuse FOLDER` first, and mount it by its name. What the server logs is in the file that
+`mount` names. A file system in a partition of the array is not found: mount(8) takes its offset.";
+
+/// Options of `uraid mount`.
+#[derive(Args, Debug)]
+#[command(override_usage = "uraid mount [OPTIONS] <ARRAY>... <DIR>")]
+pub(crate) struct MountArgs {
+    /// Change nothing: serve the array read-only, and mount it so
+    #[arg(short, long, alias = "readonly")]
+    pub read_only: bool,
+    /// Start the array although it lacks a member that its superblocks list as active, as `uraid serve --run` does
+    #[arg(long)]
+    pub run: bool,
+    /// The type of the file system; mount(8) finds out without it
+    #[arg(short = 't', long = "types", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Mount options, as mount(8) takes them
+    #[arg(short, long, value_name = "OPTIONS")]
+    pub options: Option<String>,
+    /// The array's name, or its members; then the folder to mount at
+    // One value name that renders as two: clap would show a second one as optional.
+    #[arg(required = true, num_args = 2.., value_name = "ARRAY> <DIR")]
+    array_and_folder: Vec<String>,
+}
+
+impl MountArgs {
+    /// The words for the array, and the folder.
+    pub(crate) fn array_and_folder(&self) -> (&[String], PathBuf) {
+        let (folder, array) = self.array_and_folder.split_last().expect("clap wants two");
+        (array, PathBuf::from(folder))
+    }
+}
+
+pub(super) const UMOUNT: &str = "\
+Undo `uraid mount`: unmount DIR, detach the loop device, and stop the array if `uraid mount` has started
+its server. Refused if the file system is in use. For root.";
+
+pub(super) const UMOUNT_AFTER: &str = "\
+EXAMPLES
+  uraid umount /mnt";
+
+/// Options of `uraid umount`.
+#[derive(Args, Debug)]
+pub(crate) struct UmountArgs {
+    /// Where the file system is mounted
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}

@@ -1,0 +1,210 @@
+//! `uraid mount` and `uraid umount`.
+//! Owns: each step by itself failing, what is left then; arrays that ran before and that did not. Not here: file systems
+//! on loop devices in general (`fuse_loop`). Needs root and losetup, as loop devices do.
+
+use crate::common::loop_device::LoopDevice;
+use crate::common::{Done, MIB, Scratch, wait};
+use crate::fuse::Mounted;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An array `home` with an ext4 on it, not running.
+struct Rig {
+    scratch: Scratch,
+    members: Vec<PathBuf>,
+    folder: PathBuf,
+}
+
+/// `None` where loop devices are not allowed.
+fn rig(level: &str, slots: usize) -> Option<Rig> {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", slots, 32 * MIB);
+    scratch.create("home", &format!("-l {level} -n {slots} --assume-clean"), &members);
+    let mounted = Mounted::serve(scratch, members, &[]);
+    let Some(device) = LoopDevice::with_options(&mounted.path(), &["--direct-io=on"]) else {
+        println!("a loop device needs root and losetup: not tested here");
+        return None;
+    };
+    let made = Command::new("mkfs.ext4").arg("-q").arg(device.path()).status();
+    assert!(made.expect("e2fsprogs: `cargo xtask packages` installs it").success());
+    drop(device);
+    mounted.scratch.stop_when_left("home");
+    let (scratch, members) = mounted.into_parts();
+    let folder = scratch.path("root");
+    fs::create_dir(&folder).expect("a folder");
+    Some(Rig { scratch, members, folder })
+}
+
+impl Rig {
+    fn words(&self, verb: &str, options: &[&str], array: &[PathBuf]) -> Vec<PathBuf> {
+        let words = std::iter::once(&verb).chain(options).map(PathBuf::from);
+        words.chain(array.iter().cloned()).chain([self.folder.clone()]).collect()
+    }
+
+    fn mount(&self, options: &[&str], array: &[PathBuf]) -> Done {
+        self.scratch.uraid(self.words("mount", options, array))
+    }
+
+    fn umount(&self) -> Done {
+        self.scratch.uraid(self.words("umount", &[], &[]))
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
+        mounts.lines().any(|line| line.split(' ').nth(1) == self.folder.to_str())
+    }
+
+    /// No server, no mount, no loop device and no folder of `mount`; the members can be claimed.
+    #[track_caller]
+    fn expect_nothing_left(&self) {
+        assert!(!self.is_mounted());
+        let here = self.scratch.path("");
+        let here = here.to_str().expect("ASCII");
+        let loops = Command::new("losetup").args(["--list", "--noheadings", "--output", "BACK-FILE"]).output();
+        let loops = String::from_utf8_lossy(&loops.expect("losetup").stdout).into_owned();
+        assert!(!loops.contains(here), "{loops}");
+        let left = fs::read_dir(here).expect("ours").flatten().map(|entry| entry.file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("mount-")).collect();
+        assert!(left.is_empty(), "{left:?}");
+        self.scratch.uraid(["list"]).expect_done();
+        let detail: Vec<PathBuf> = [PathBuf::from("detail")].into_iter().chain(self.members.iter().cloned()).collect();
+        let shown = self.scratch.uraid(detail).expect_done().stdout;
+        assert!(!shown.contains("Served By") && !shown.contains("in use"), "{shown}");
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = self.umount();
+        }
+    }
+}
+
+#[test]
+fn members_become_a_file_system_in_one_command_and_back() {
+    for (level, slots) in [("1", 2), ("5", 3), ("6", 4)] {
+        let Some(rig) = rig(level, slots) else { return };
+        let said = rig.mount(&["-o", "noatime"], &rig.members).expect_done().stdout;
+        assert!(
+            said.contains("home: mounted at ") && said.contains("/dev/loop") && said.contains("its log is"),
+            "{said}"
+        );
+        fs::write(rig.folder.join("file"), "words").expect("room");
+        let shown = rig.scratch.uraid(["detail", "home"]).expect_done().stdout;
+        assert!(shown.contains("/files/home"), "{shown}");
+        // As any array while its file is open; and its members are in use.
+        rig.scratch.uraid(["stop", "home"]).expect_refused(&["is open once"]);
+        let busy = fs::File::open(rig.folder.join("file")).expect("it is there");
+        rig.umount().expect_refused(&["umount: ", "busy"]);
+        drop(busy);
+        let said = rig.umount().expect_done().stdout;
+        assert!(said.contains("unmounted; home: stopped"), "{said}");
+        rig.expect_nothing_left();
+        // Degraded, and only to look at.
+        let before: Vec<Vec<u8>> = rig.members.iter().map(|member| fs::read(member).expect("ours")).collect();
+        rig.mount(&["--read-only"], &rig.members[1..])
+            .expect_refused(&["nothing is mounted: cannot start the array: ", "--run"]);
+        rig.mount(&["--read-only", "--run"], &rig.members[1..]).expect_done();
+        assert_eq!(fs::read(rig.folder.join("file")).expect("readable"), b"words");
+        assert!(fs::write(rig.folder.join("file"), "other").is_err(), "read-only");
+        rig.umount().expect_done();
+        rig.expect_nothing_left();
+        let after = rig.members.iter().map(|member| fs::read(member).expect("ours"));
+        assert!(before.into_iter().eq(after), "raid{level}: a member was written");
+    }
+}
+
+#[test]
+fn an_array_that_runs_is_mounted_by_its_name_and_runs_on() {
+    let Some(rig) = rig("1", 2) else { return };
+    let home = [PathBuf::from("home")];
+    let files = rig.scratch.path("files");
+    let served = rig.scratch.ready(&["--fuse", files.to_str().expect("ASCII")], &rig.members);
+    rig.mount(&[], &home).expect_done();
+    fs::write(rig.folder.join("file"), "words").expect("room");
+    let said = rig.umount().expect_done().stdout;
+    assert!(said.contains("still runs, as before"), "{said}");
+    rig.scratch.uraid(["fail", "home", "1"]).expect_done();
+    // By a member, and in two places.
+    rig.mount(&[], &rig.members[..1]).expect_done();
+    assert_eq!(fs::read(rig.folder.join("file")).expect("readable"), b"words");
+    let second = rig.scratch.path("second");
+    fs::create_dir(&second).expect("a folder");
+    assert!(Command::new("mount").arg("--bind").arg(&rig.folder).arg(&second).status().expect("mount").success());
+    rig.umount().expect_refused(&[&format!("is mounted at {}, too: unmount that first", second.display())]);
+    rig.scratch.uraid([Path::new("umount"), &second]).expect_refused(&["expected a mount that `uraid mount` has made"]);
+    // By hand; the rest is done by `umount` all the same.
+    for folder in [&second, &rig.folder] {
+        assert!(Command::new("umount").arg(folder).status().expect("umount").success());
+    }
+    rig.umount().expect_done();
+    rig.scratch.uraid(["stop", "home"]).expect_done();
+    served.end().expect_done();
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_mount_that_fails_at_any_step_leaves_nothing() {
+    let Some(rig) = rig("5", 3) else { return };
+    let text = |path: &Path| path.to_str().expect("ASCII").to_owned();
+    // No folder.
+    let missing = rig.scratch.path("missing");
+    let words = |folder: &Path| -> Vec<PathBuf> {
+        [PathBuf::from("mount")].into_iter().chain(rig.members.iter().cloned()).chain([folder.to_owned()]).collect()
+    };
+    rig.scratch.uraid(words(&missing)).expect_refused(&[&text(&missing), "expected a folder to mount at"]);
+    rig.scratch.uraid(words(&rig.members[0])).expect_refused(&["is not a folder; expected a folder to mount at"]);
+    // No array.
+    rig.mount(&[], &[rig.scratch.member("blank", MIB)]).expect_refused(&["nothing is mounted: "]);
+    rig.mount(&[], &[PathBuf::from("nowhere")]).expect_refused(&["nothing is mounted: ", "nowhere"]);
+    rig.mount(&[], &rig.members[..1]).expect_refused(&["nothing is mounted: cannot start the array: found 1 of 3"]);
+    rig.expect_nothing_left();
+    // No such file system.
+    rig.mount(&["-t", "xfs"], &rig.members).expect_refused(&["mount: "]);
+    rig.expect_nothing_left();
+    // An array that runs without a file, and one that is read-only.
+    let served = rig.scratch.ready(&[], &rig.members);
+    rig.mount(&[], &[PathBuf::from("home")]).expect_refused(&["home: runs without --fuse"]);
+    rig.mount(&[], &rig.members).expect_refused(&["home: runs without --fuse"]);
+    served.stop();
+    let files = rig.scratch.path("files");
+    let served = rig.scratch.ready(&["--read-only", "--fuse", &text(&files)], &rig.members);
+    rig.mount(&[], &[PathBuf::from("home")]).expect_refused(&["home: runs read-only: mount it with --read-only"]);
+    rig.mount(&["-r"], &[PathBuf::from("home")]).expect_done();
+    rig.umount().expect_done();
+    served.stop();
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn what_is_no_mount_of_an_array_is_left_alone() {
+    let scratch = Scratch::new();
+    let folder = scratch.path("folder");
+    fs::create_dir(&folder).expect("a folder");
+    scratch.uraid([Path::new("umount"), &folder]).expect_refused(&["nothing is mounted there"]);
+    scratch
+        .uraid(["umount", "/proc"])
+        .expect_refused(&["proc is mounted there", "expected a mount that `uraid mount` has made"]);
+    scratch.uraid([Path::new("umount"), &scratch.path("none")]).expect_refused(&["expected a folder"]);
+}
+
+#[test]
+fn a_mount_whose_server_was_killed_is_undone_and_the_array_mounted_again() {
+    let Some(rig) = rig("1", 2) else { return };
+    rig.mount(&[], &rig.members).expect_done();
+    fs::write(rig.folder.join("file"), "words").expect("room");
+    assert!(Command::new("sync").arg("-f").arg(&rig.folder).status().expect("sync").success());
+    let report: serde_json::Value =
+        serde_json::from_str(&rig.scratch.uraid(["detail", "--json", "home"]).expect_done().stdout).expect("JSON");
+    let pid = report["server"]["pid"].as_u64().expect("a number");
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill").success());
+    wait(|| !Path::new(&format!("/proc/{pid}/fd")).exists()).expect("it ends");
+    let said = rig.umount().expect_done().stdout;
+    assert!(said.contains("the server of the array had ended before"), "{said}");
+    rig.mount(&[], &rig.members).expect_done();
+    assert_eq!(fs::read(rig.folder.join("file")).expect("readable"), b"words");
+    rig.umount().expect_done();
+    rig.expect_nothing_left();
+}
