@@ -149,7 +149,7 @@ fn file_of(report: &Report, read_only: bool) -> Result<PathBuf, MountError> {
 /// Unmounts an array.
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
     only_root("umount")?;
-    let folder = whole_folder(&args.folder)?;
+    let folder = mounted_folder(&args.folder)?;
     let mounts = Mounts::read();
     let source = mounts.source_at(&folder);
     let is_it = |record: &Record| record.folder == folder && source.is_none_or(|source| source == record.device);
@@ -203,4 +203,16 @@ fn whole_folder(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |text: String| MountError::NoFolder { path: path.to_owned(), text };
     let whole = std::fs::canonicalize(path).map_err(|error| failed(error.to_string()))?;
     if whole.is_dir() { Ok(whole) } else { Err(failed("is not a folder".to_owned())) }
+}
+
+/// A folder of which the file system may have lost its disk: it is not looked into.
+fn mounted_folder(path: &Path) -> Result<PathBuf, MountError> {
+    let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
+    match (std::fs::canonicalize(path), above, path.file_name()) {
+        (Ok(whole), ..) => Ok(whole),
+        (Err(error), Some(above), Some(name)) if error.kind() != io::ErrorKind::NotFound => {
+            Ok(whole_folder(above)?.join(name))
+        }
+        (Err(error), ..) => Err(MountError::NoFolder { path: path.to_owned(), text: error.to_string() }),
+    }
 }
