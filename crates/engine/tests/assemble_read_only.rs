@@ -346,7 +346,8 @@ fn a_slot_has_one_replacement_at_most() {
 #[test]
 fn what_would_be_read_wrongly_is_refused_even_with_force() {
     let cases = [
-        (Features::RESHAPE_ACTIVE, Unsupported::Reshape),
+        (Features::RESHAPE_ACTIVE, Unsupported::ReshapeFields(uraid_format::ReshapeError::Empty)),
+        (Features::NEW_OFFSET, Unsupported::Reshape),
         (Features::JOURNAL, Unsupported::Journal),
         (Features::CLUSTERED.with(Features::BITMAP_OFFSET), Unsupported::Clustered),
         (Features(1 << 13), Unsupported::Features(1 << 13)),
