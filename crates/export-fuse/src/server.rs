@@ -312,9 +312,7 @@ impl<D: Device + 'static> Server<D> {
                 const ZERO_AND_KEEP: u32 = fallocate::ZERO_RANGE | fallocate::KEEP_SIZE;
                 const PUNCH_AND_KEEP: u32 = fallocate::PUNCH_HOLE | fallocate::KEEP_SIZE;
                 match mode {
-                    PUNCH_AND_KEEP => file.zero(range, true, true).await?,
-                    ZERO_AND_KEEP => file.zero(range, true, false).await?,
-                    fallocate::ZERO_RANGE => file.zero(range, false, false).await?,
+                    PUNCH_AND_KEEP | ZERO_AND_KEEP | fallocate::ZERO_RANGE => file.zero(range, mode).await?,
                     _ => return Err(Errno::OpNotSupp),
                 }
                 Ok(Answer::Nothing)

@@ -15,6 +15,7 @@ use crate::folder::File;
 use crate::memory::Memory;
 use uraid_block::local::yield_now;
 use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors};
+use uraid_fuse::words::fallocate;
 use uraid_fuse::{Errno, Range};
 
 /// The longest piece of zeroes: other requests get their turn behind each.
@@ -69,9 +70,11 @@ impl<D: Device> OpenFile<'_, D> {
         Ok(bytes as u32)
     }
 
-    /// Makes the range zeroes, exactly. It must begin in the file; bytes behind its end are left out if `may_exceed`.
-    pub(crate) async fn zero(&self, range: Range, may_exceed: bool, punches: bool) -> Result<(), Errno> {
+    /// Makes the range zeroes, exactly. It must begin in the file. `mode` is that of fallocate(2): with KEEP_SIZE bytes
+    /// behind the file's end are left out, with PUNCH_HOLE the members give space back.
+    pub(crate) async fn zero(&self, range: Range, mode: u32) -> Result<(), Errno> {
         self.check_writable()?;
+        let (may_exceed, punches) = (mode & fallocate::KEEP_SIZE != 0, mode & fallocate::PUNCH_HOLE != 0);
         let (start, end) = self.clip(range);
         if start == end || (end - start < range.length && !may_exceed) {
             return Err(Errno::Inval);

@@ -91,7 +91,7 @@ impl ClearRequest {
     }
 
     pub(crate) fn what(&self) -> Clear {
-        if self.request.command == Command::Trim { Clear::Trim } else { Clear::of_zeroes(self.request.flags) }
+        Clear::of(&self.request)
     }
 
     pub(crate) fn fua(&self) -> Fua {

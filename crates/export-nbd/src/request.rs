@@ -21,8 +21,15 @@ pub(crate) enum Clear {
 }
 
 impl Clear {
-    pub(crate) fn of_zeroes(flags: CommandFlags) -> Clear {
-        if flags.contains(CommandFlags::NO_HOLE) { Clear::Zeroes } else { Clear::Holes }
+    /// Of a trim or write-zeroes.
+    pub(crate) fn of(request: &Request) -> Clear {
+        if request.command == Command::Trim {
+            Clear::Trim
+        } else if request.flags.contains(CommandFlags::NO_HOLE) {
+            Clear::Zeroes
+        } else {
+            Clear::Holes
+        }
     }
 }
 
@@ -138,7 +145,7 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
         Command::Trim => {
             check_flags(request, flags)?;
             check_writable(offer, agreement)?;
-            Ok(Work::Clear(Clear::Trim, check_range(offer, request, false)?, fua))
+            Ok(Work::Clear(Clear::of(request), check_range(offer, request, false)?, fua))
         }
         Command::WriteZeroes => {
             check_flags(request, flags | CommandFlags::NO_HOLE | CommandFlags::FAST_ZERO)?;
@@ -147,7 +154,7 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
             if request.flags.contains(CommandFlags::FAST_ZERO) && !offer.zeroes_are_fast {
                 return Err(Refusal::ZeroesAreSlow);
             }
-            Ok(Work::Clear(Clear::of_zeroes(request.flags), range, fua))
+            Ok(Work::Clear(Clear::of(request), range, fua))
         }
         Command::Cache => {
             check_flags(request, flags)?;

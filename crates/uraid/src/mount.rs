@@ -58,7 +58,7 @@ pub(crate) enum MountError {
         /// The last line of its log.
         text: String,
     },
-    /// A file or folder of the mount could not be made, or read.
+    /// A file or folder could not be made, or read.
     #[error("{}", path.display())]
     Place {
         /// Which.
@@ -150,7 +150,7 @@ fn file_of(report: &Report, read_only: bool) -> Result<PathBuf, MountError> {
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
     only_root("umount")?;
     let folder = mounted_folder(&args.folder)?;
-    let mounts = Mounts::read();
+    let mounts = Mounts::read()?;
     let source = mounts.source_at(&folder);
     let is_it = |record: &Record| record.folder == folder && source.is_none_or(|source| source == record.device);
     let Some((place, record)) = place::find(is_it)? else {

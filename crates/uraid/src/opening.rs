@@ -17,7 +17,6 @@ use crate::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
 use crate::{client, complain, warn, with_causes};
 use std::error::Error;
-use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -238,7 +237,7 @@ impl Timeouts {
     }
 
     /// Retries while the answer is "in use", and says that it waits.
-    fn ask<T, E: Display>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
+    fn ask<T, E: Error>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
         let waits_without_a_word_until = Instant::now() + SILENT_TIME_MAX;
         let mut has_said = false;
         loop {
@@ -247,7 +246,7 @@ impl Timeouts {
                 Err(error) if is_in_use(&error) && now < self.in_use_until => {
                     if !has_said && now >= waits_without_a_word_until {
                         let left = (self.in_use_until - now).as_secs_f32().ceil();
-                        warn(&format!("{error}; waits {left} s for it to be released"));
+                        warn(&format!("{}; waits {left} s for it to be released", with_causes(&error)));
                         has_said = true;
                     }
                     std::thread::sleep(ASK_AGAIN_AFTER)

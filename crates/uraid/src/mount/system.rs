@@ -117,9 +117,10 @@ struct Mount {
 }
 
 impl Mounts {
-    pub(super) fn read() -> Mounts {
-        let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
-        Mounts(text.split(|byte| *byte == b'\n').filter_map(mount_of_line).collect())
+    pub(super) fn read() -> Result<Mounts, MountError> {
+        let path = Path::new("/proc/self/mountinfo");
+        let text = fs::read(path).map_err(|source| MountError::Place { path: path.to_owned(), source })?;
+        Ok(Mounts(text.split(|byte| *byte == b'\n').filter_map(mount_of_line).collect()))
     }
 
     /// The device that is mounted at this folder, on top.
