@@ -9,6 +9,7 @@
 mod beside;
 mod connection;
 mod peer;
+mod reader;
 mod uri;
 
 use crate::Run;
@@ -22,6 +23,7 @@ use connection::Connection;
 pub use connection::LoadError;
 use hdrhistogram::Histogram;
 use peer::Peer;
+pub use reader::Reader;
 use std::sync::OnceLock;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};

@@ -70,6 +70,7 @@ mod unsynced;
 pub mod verdict;
 pub mod view;
 pub mod world;
+mod write_cost;
 
 /// Helpers that unit tests share with the tests in `tests/` name the crate as those do.
 #[cfg(test)]
@@ -101,3 +102,4 @@ pub use progress::{PassKind, Progress};
 pub use read_only::AccessError;
 pub use shared::Counters;
 pub use world::{Pool, World};
+pub use write_cost::{WriteCost, write_cost};

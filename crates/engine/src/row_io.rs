@@ -102,18 +102,14 @@ impl<W: World> RowIo<W> {
         self.blocks.acquire(interval_blocks(&self.layout)).await
     }
 
-    /// The longest interval that is read: one contiguous piece of scratch per member.
+    /// The longest interval that is read.
     pub(crate) fn partial_max(&self) -> Sectors {
-        assert!(!self.layout.chunk().is_zero(), "a row has chunks");
-        let longest = self.layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64);
-        Sectors(self.log_room.map_or(longest, |room| room.0.min(longest)))
+        partial_max(&self.layout, self.log_room)
     }
 
-    /// The longest interval of full stripes: its parity fits into the scratch that a partial interval of this width
-    /// takes.
+    /// The longest interval of full stripes.
     pub(crate) fn full_max(&self) -> Sectors {
-        let pieces = u64::from(self.layout.slots() / 2).max(1);
-        Sectors(self.layout.chunk().0.min(pieces * (LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
+        full_max(&self.layout)
     }
 
     /// Writes an interval: plans it, reads what the plan needs, computes parity, writes, and records failed members. An
@@ -441,6 +437,20 @@ impl<W: World> RowIo<W> {
         }
         Ok(())
     }
+}
+
+/// The longest interval that is read: one contiguous piece of scratch per member. `log_room`: the longest stretch that is
+/// logged with its parity.
+pub(crate) fn partial_max(layout: &ParityLayout, log_room: Option<Sectors>) -> Sectors {
+    assert!(!layout.chunk().is_zero(), "a row has chunks");
+    let longest = layout.chunk().0.min((LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64);
+    Sectors(log_room.map_or(longest, |room| room.0.min(longest)))
+}
+
+/// The longest interval of full stripes: its parity fits into the scratch that a partial interval of this width takes.
+pub(crate) fn full_max(layout: &ParityLayout) -> Sectors {
+    let pieces = u64::from(layout.slots() / 2).max(1);
+    Sectors(layout.chunk().0.min(pieces * (LARGE_BLOCK_BYTES / uraid_block::SECTOR_BYTES) as u64))
 }
 
 /// The most blocks of the row arena that an interval takes.

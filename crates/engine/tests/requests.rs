@@ -8,8 +8,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Arena, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, Slot, SlotSet};
-use uraid_engine::{Array, World};
+use uraid_block::{
+    Arena, ArrayRange, ArraySector, Device, ErrorKind, Fua, Range, ReadPieces, Sector, Sectors, Slot, SlotSet,
+};
+use uraid_engine::{Array, RequestKind, World, WriteCost, write_cost};
 use uraid_layout::{Level, default_layout};
 
 const IO_TAKES: Duration = Duration::from_micros(50);
@@ -277,5 +279,58 @@ fn no_request_reaches_past_the_end_of_an_array() {
             });
             machine.run(&array, vec![requests]);
         }
+    }
+}
+
+/// What a write costs by [`write_cost`], and by the counts of the engine that performs it alone.
+#[test]
+fn the_cost_of_a_write_is_what_the_engine_counts() {
+    let shapes = [
+        (Level::Raid0, 3),
+        (Level::Raid1, 3),
+        (Level::Raid10, 4),
+        (Level::Raid4, 4),
+        (Level::Raid5, 6),
+        (Level::Raid6, 7),
+    ];
+    for (level, members) in shapes {
+        let (machine, array) = started(level, members, IO_TAKES);
+        let arena = Arena::new(0, 60);
+        let layout = array.layout().clone();
+        let stripe = if layout.stripe().is_zero() { 2 * CHUNK } else { layout.stripe().0 };
+        let writer: Client = Box::pin({
+            let array = array.clone();
+            async move {
+                // The first write also marks the array dirty.
+                let first = arena.take_zeroed(4096).expect("room").freeze();
+                array.write(Sector(0), first, Fua::No).await.expect("written");
+                for start in (0..stripe + CHUNK).step_by(40) {
+                    for length in [8, 40, CHUNK - 8, CHUNK, CHUNK + 8, 2 * CHUNK, 300, stripe, stripe + 64, 2 * stripe]
+                    {
+                        let before = counted(&array);
+                        let bytes = arena.take_zeroed(length as usize * 512).expect("room").freeze();
+                        array.write(Sector(start), bytes, Fua::No).await.expect("written");
+                        let range = ArrayRange::new(ArraySector(start), Sectors(length));
+                        let expected = write_cost(&layout, SlotSet::first(members), range);
+                        let mut found = before;
+                        found += expected.expect("a whole array can be written");
+                        assert_eq!(counted(&array), found, "{level} of {members}: {length} sectors from {start}");
+                    }
+                }
+            }
+        });
+        machine.run(&array, vec![writer]);
+    }
+}
+
+fn counted(array: &Array<Machine>) -> WriteCost {
+    let of = |kind: RequestKind| array.member_counts().iter().map(|counts| counts.of[kind as usize].requests).sum();
+    let counters = array.counters();
+    WriteCost {
+        reads: of(RequestKind::Read),
+        writes: of(RequestKind::Write),
+        rows_full: counters.rows_full,
+        rows_modified: counters.rows_modified,
+        rows_reconstructed: counters.rows_reconstructed,
     }
 }

@@ -10,6 +10,7 @@ pub mod bitmap;
 mod crc32;
 pub mod create;
 mod features;
+pub mod file_system;
 mod find;
 pub mod journal;
 mod member_flag;

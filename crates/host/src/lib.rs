@@ -9,6 +9,7 @@
 mod bell;
 mod door;
 mod executor;
+mod extents;
 mod fuse;
 mod limits;
 mod mail;
@@ -27,6 +28,7 @@ mod sync;
 mod sys;
 mod timers;
 
+pub use extents::{ExtentState, FileExtent, file_extents};
 pub use fuse::{FuseDevice, FuseError, FuseMount, MountError};
 pub use limits::{TooFewDescriptors, ensure_descriptors};
 pub use member::{

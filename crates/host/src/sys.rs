@@ -434,6 +434,25 @@ pub(crate) fn loop_file(fd: BorrowedFd<'_>) -> Result<LoopFile, Errno> {
     Ok(LoopFile { device, inode, special })
 }
 
+/// Up to `count` extents of a file from byte `start` on, its data flushed before: start in the file, start on the
+/// device, length, flags. From linux/fiemap.h: a head of 32 bytes, then 56 bytes for each extent.
+pub(crate) fn fiemap(fd: RawFd, start: u64, count: usize) -> Result<Vec<[u64; 4]>, Errno> {
+    const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
+    const SYNC: u64 = 1;
+    const HEAD_WORDS: usize = 4;
+    const EXTENT_WORDS: usize = 7;
+    let mut words = vec![0u64; HEAD_WORDS + count * EXTENT_WORDS];
+    // fm_start, fm_length, fm_flags and fm_mapped_extents, fm_extent_count and a reserved word.
+    let (low, high) = if cfg!(target_endian = "little") { (0, 32) } else { (32, 0) };
+    words[..HEAD_WORDS].copy_from_slice(&[start, u64::MAX - start, SYNC << low, (count as u64) << low]);
+    // SAFETY: FS_IOC_FIEMAP writes the head and at most fm_extent_count extents, for which there is room.
+    check(unsafe { libc::ioctl(fd, FS_IOC_FIEMAP, words.as_mut_ptr()) })?;
+    let mapped = ((words[2] >> high) as u32 as usize).min(count);
+    let extents = words[HEAD_WORDS..].chunks_exact(EXTENT_WORDS).take(mapped);
+    // fe_logical, fe_physical, fe_length, two reserved, fe_flags and a reserved word.
+    Ok(extents.map(|extent| [extent[0], extent[1], extent[2], extent[5] >> low & 0xffff_ffff]).collect())
+}
+
 /// Discards `length` bytes of a block device from `at`: 0 or a negative errno.
 pub(crate) fn block_discard(fd: RawFd, at: u64, length: u64) -> i32 {
     let range = [at, length];

@@ -128,8 +128,7 @@ fn own(args: &BenchArgs, run: &Run, screen: &Terminal) -> Result<Vec<Row>, Bench
     let members = args.raid_devices.map_or(args.members.len(), usize::from);
     ensure_descriptors(members, work.shards).map_err(|source| BenchError::Descriptors { members, source })?;
     // Before any member is touched: fail early if no client could reach the array.
-    let listening = args.serve.as_ref().map(|socket| Ok((socket, serve::listen(socket)?)));
-    let listening = listening.transpose().map_err(BenchError::Serve)?;
+    let places = serve::listen(args).map_err(BenchError::Serve)?;
     let target = match (args.level, args.raid_devices) {
         (Some(level), Some(raid_devices)) => {
             let layout = layout_number(level, args.layout.as_deref());
@@ -143,8 +142,8 @@ fn own(args: &BenchArgs, run: &Run, screen: &Terminal) -> Result<Vec<Row>, Bench
             target::existing(&args.members, writes, &options, args.destructive)?
         }
     };
-    if let Some((socket, listener)) = listening {
-        let served = serve::serve(&target, listener, socket, &work);
+    if let Some(places) = places {
+        let served = serve::serve(&target, places, &work);
         target::leave(&target)?;
         served?;
         return Ok(Vec::new());

@@ -9,6 +9,7 @@ mod bench;
 mod bitmap;
 mod copy;
 mod create;
+mod doctor;
 mod manage;
 mod mdadm;
 mod member_flags;
@@ -30,6 +31,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 pub(crate) use copy::CopyArgs;
 pub(crate) use create::{BitmapPlace, CreateArgs, Policy, ZeroArgs, chunk_size, layout_number};
+pub(crate) use doctor::DoctorArgs;
 pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
 pub(crate) use membership::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
 pub(crate) use mount::{MountArgs, UmountArgs};
@@ -117,6 +119,9 @@ pub(crate) enum Command {
     /// Show the state of an array, running or not
     #[command(long_about = show::DETAIL, after_long_help = show::DETAIL_AFTER)]
     Detail(DetailArgs),
+    /// Say what of an array, or of a file on it, costs I/O or safety, and what helps
+    #[command(long_about = doctor::DOCTOR, after_long_help = doctor::DOCTOR_AFTER)]
+    Doctor(DoctorArgs),
     /// Declare members of a running array failed: they are not read or written any more
     #[command(long_about = manage::FAIL, after_long_help = manage::FAIL_AFTER)]
     Fail(FailArgs),

@@ -14,6 +14,7 @@ use crate::opening::ServeError;
 use crate::probe::ProbeError;
 use crate::report::{Report, Verdict};
 use crate::{asking, check, complain, member_name, print, warn};
+pub(crate) use drawing::layout_of;
 use members::Told;
 pub(crate) use members::shape_of;
 pub(crate) use membership::{add, failfast, re_add, remove, replace, write_mostly};
@@ -47,8 +48,13 @@ pub(crate) enum DetailError {
     #[error("not all running arrays are shown")]
     SomeDenied,
     /// There is no geometry to draw.
-    #[error("{array}: cannot be drawn: {level} is laid out by the sizes of its members, and not all of them are known")]
+    #[error(
+        "{array}: its layout is not known: {level} is laid out by the sizes of its members, and not all of them are known"
+    )]
     NoGeometry { array: String, level: String },
+    /// The members are of several arrays, and the command is about one.
+    #[error("the members are of {count} arrays: give those of one")]
+    Several { count: usize },
     /// The geometry is impossible.
     #[error("there is no such array to draw")]
     Layout(#[from] LayoutError),
@@ -94,7 +100,9 @@ fn test(args: &DetailArgs, found: Result<Told, DetailError>) -> Verdict {
 }
 
 fn show_reports(args: &DetailArgs, reports: &[Report]) -> Result<(), DetailError> {
-    if args.draw {
+    if let Some(of) = args.mkfs_args {
+        print(&reports.iter().map(|report| format!("{}\n", report.mkfs_args(of))).collect::<String>());
+    } else if args.draw {
         let drawings: Result<Vec<Drawing>, DetailError> =
             reports.iter().map(|report| drawing::of_report(report, args.stripes)).collect();
         show(args, &drawings?, Drawing::text, Drawing::json);
@@ -150,6 +158,25 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
             }
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether these words are files or devices.
+pub(crate) fn are_members(words: &[String]) -> bool {
+    let exists = |name: &String| {
+        let own = name.clone();
+        asking::ask(name, Some(asking::TIME_MAX), move || member_name::exists(&own)).unwrap_or(false)
+    };
+    words.iter().any(exists)
+}
+
+/// The report of the one array that these members make up.
+pub(crate) fn report_of_members(members: &[String]) -> Result<Report, DetailError> {
+    let Told { mut reports, outcome } = members::tell(members, Some(asking::TIME_MAX))?;
+    outcome?;
+    match reports.len() {
+        1 => Ok(reports.remove(0)),
+        count => Err(DetailError::Several { count }),
     }
 }
 

@@ -19,6 +19,7 @@ mod create;
 mod create_over;
 mod dates;
 mod detail;
+mod doctor;
 mod draw;
 mod examine;
 mod files;
@@ -92,6 +93,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(if examine::run(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Detail(args) => return Ok(detail::detail(args)?),
+        Command::Doctor(args) => return Ok(doctor::run(args)?),
         Command::Fail(args) => detail::fail(args)?,
         Command::Add(args) => detail::add(args)?,
         Command::ReAdd(args) => detail::re_add(args)?,

@@ -15,6 +15,7 @@ mod reshape;
 
 pub(crate) use bitmap::Bitmap;
 pub(crate) use counts::{Clients, Counts};
+pub(crate) use hints::MkfsOf;
 pub(crate) use in_use::InUse;
 pub(crate) use machine::Verdict;
 pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
@@ -589,7 +590,7 @@ pub(crate) mod tests {
         assert!(text.contains("    Failed Devices : 1\n"), "{text}");
         assert!(text.contains("       1           -      faulty           b.img\n"), "{text}");
         assert!(text.contains("    mkfs.xfs -d su=512k,sw=2 DEVICE\n"), "{text}");
-        assert!(text.contains("    mkfs.ext4 -E stride=128,stripe_width=256 DEVICE\n"), "{text}");
+        assert!(text.contains("    mkfs.ext4 -b 4096 -E stride=128,stripe_width=256 DEVICE\n"), "{text}");
         assert!(text.ends_with("    ARRAY <ignore> UUID=10111213:14151617:18191a1b:1c1d1e1f\n"), "{text}");
         let json = serde_json::to_string(&report).expect("plain data");
         assert_eq!(serde_json::from_str::<Report>(&json).expect("what was written"), report);

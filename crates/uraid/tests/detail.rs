@@ -23,7 +23,7 @@ fn members_tell_what_is_missing_and_what_would_refuse_to_start() {
     let whole = detail(&[], 4);
     assert!(!whole.contains("not given") && !whole.contains("Would not start"), "{whole}");
     assert!(whole.contains("    mkfs.xfs -d su=64k,sw=2 DEVICE\n"), "{whole}");
-    assert!(whole.contains("    mkfs.ext4 -E stride=16,stripe_width=32 DEVICE\n"), "{whole}");
+    assert!(whole.contains("    mkfs.ext4 -b 4096 -E stride=16,stripe_width=32 DEVICE\n"), "{whole}");
     assert!(whole.contains("    ARRAY <ignore> UUID="), "{whole}");
     // Assumed clean, so that nothing but the missing member keeps it from starting.
     scratch.create("away", "--run -l 6 -n 4 -c 64K --assume-clean", &members);
@@ -65,7 +65,7 @@ fn the_halves_of_two_arrays_are_two_reports_and_an_error() {
     let names = |key: &str| json.as_array().expect("two").iter().map(|report| report[key].clone()).collect::<Vec<_>>();
     assert!(names("name").contains(&"left".into()) && names("name").contains(&"right".into()), "{json}");
     let drawn = detail(&scratch, &["--draw"], &right[..2]);
-    drawn.expect_refused(&["right: cannot be drawn: raid0 is laid out by the sizes of its members"]);
+    drawn.expect_refused(&["right: its layout is not known: raid0 is laid out by the sizes of its members"]);
 }
 
 #[test]

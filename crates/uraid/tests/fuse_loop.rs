@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A mounted file system, unmounted when dropped.
-struct FileSystem(PathBuf);
+pub(crate) struct FileSystem(pub(crate) PathBuf);
 
 impl FileSystem {
-    fn mount(device: &Path, folder: PathBuf) -> FileSystem {
+    pub(crate) fn mount(device: &Path, folder: PathBuf) -> FileSystem {
         fs::create_dir_all(&folder).expect("a folder");
         run("mount", &[device, &folder]);
         FileSystem(folder)
@@ -31,14 +31,14 @@ impl Drop for FileSystem {
 }
 
 #[track_caller]
-fn run(program: &str, words: &[&Path]) {
+pub(crate) fn run(program: &str, words: &[&Path]) {
     let output = Command::new(program).args(words).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}; `cargo xtask packages` installs it"));
     assert!(output.status.success(), "{program} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// An array `home` over sparse members, as a file with a loop device on it.
-fn looped(level: &str, slots: usize, member_bytes: u64) -> Option<(Mounted, LoopDevice)> {
+pub(crate) fn looped(level: &str, slots: usize, member_bytes: u64) -> Option<(Mounted, LoopDevice)> {
     let scratch = Scratch::new();
     let members = scratch.members("m", slots, member_bytes);
     let clean = if matches!(level, "raid0") { "" } else { "--assume-clean" };

@@ -22,6 +22,8 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("e2fsck", "e2fsprogs", "a real file system"),
     ("mkfs.xfs", "xfsprogs", "a real file system"),
     ("xfs_repair", "xfsprogs", "a real file system"),
+    ("mkfs.btrfs", "btrfs-progs", "a real file system"),
+    ("btrfs", "btrfs-progs", "a real file system"),
     ("qemu-system-x86_64", "qemu-system-x86", "the VM"),
     ("busybox", "busybox-static", "the VM's user space"),
     ("xz", "xz-utils", "unpacking the VM's kernel modules"),

@@ -97,7 +97,7 @@ impl Stream {
     }
 
     /// Timeouts for the handshake, which uses blocking calls.
-    fn set_timeouts(&self) -> io::Result<()> {
+    pub(super) fn set_timeouts(&self) -> io::Result<()> {
         match self {
             Stream::Unix(stream) => stream.set_read_timeout(Some(SILENCE_MAX)),
             Stream::Tcp(stream) => stream.set_read_timeout(Some(SILENCE_MAX)),

@@ -1,8 +1,11 @@
-//! `uraid bench --serve SOCKET`: a trial array that NBD clients drive in place of this program.
-//! Owns: its socket and export. Not here: making the array (`target`) and serving it (`session`), as any other array.
+//! `uraid bench --serve SOCKET`: a trial array that clients drive in place of this program.
+//! Owns: its sockets, export and file. Not here: making the array (`target`) and serving it (`session`), as any other array.
 //! Invariant: the array is gone with the process, which ends as `uraid serve` does.
 
+use crate::cli::BenchArgs;
+use crate::files::Files;
 use crate::frontends::{ArrayExport, Frontends};
+use crate::memory::{self, MemoryError};
 use crate::names;
 use crate::opening::{ServeError, Timeouts};
 use crate::roster::Roster;
@@ -11,7 +14,7 @@ use crate::stack::{Assembled, Stack, StackError};
 use std::path::Path;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_bench::{Target, Work};
-use uraid_export_nbd::{Limits, Spread};
+use uraid_export_nbd::Spread;
 use uraid_host::{Listener, Options};
 
 /// The name of the export.
@@ -25,21 +28,38 @@ const SOCKET_MODE: u32 = 0o600;
 pub(crate) enum ServeTrialError {
     /// No client could have reached the array.
     #[error(transparent)]
-    Listen(#[from] Box<ServeError>),
+    Places(#[from] Box<ServeError>),
+    /// There is too little memory for the buffers.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// Starting, running or stopping the array failed.
     #[error(transparent)]
     Run(#[from] StackError),
 }
 
-/// Listens on the socket; clients that connect before the array is ready wait.
-pub(super) fn listen(socket: &Path) -> Result<Listener, ServeTrialError> {
-    Ok(Timeouts::begin().listen(socket, SOCKET_MODE).map_err(Box::new)?)
+/// Where clients reach the array.
+pub(super) struct Places<'a> {
+    /// Of `--serve`.
+    pub nbd: (&'a Path, Listener),
+    /// Of `--control`.
+    pub control: Option<Listener>,
+    /// Of `--fuse`.
+    pub folder: Option<&'a Path>,
 }
 
-/// Serves on `nbd`, which listens on `socket`, until stopped.
-pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) -> Result<(), ServeTrialError> {
+/// Listens on the sockets; clients that connect before the array is ready wait.
+pub(super) fn listen(args: &BenchArgs) -> Result<Option<Places<'_>>, ServeTrialError> {
+    let Some(nbd) = &args.serve else { return Ok(None) };
+    let listen = |socket: &Path| Timeouts::begin().listen(socket, SOCKET_MODE).map_err(Box::new);
+    let control = args.control.as_deref().map(listen).transpose()?;
+    Ok(Some(Places { nbd: (nbd, listen(nbd)?), control, folder: args.fuse.as_deref() }))
+}
+
+/// Serves until stopped.
+pub(super) fn serve(target: &Target, places: Places<'_>, work: &Work) -> Result<(), ServeTrialError> {
+    let (socket, nbd) = places.nbd;
     let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
-    let exports = vec![ArrayExport {
+    let mut exports = vec![ArrayExport {
         array: ArrayIndex(0),
         name: NAME.to_owned(),
         read_only: false,
@@ -47,7 +67,6 @@ pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) 
         uri,
         file: None,
     }];
-    let frontends = Frontends { nbd, exports, controls: Vec::new(), files: None, spread: Spread::new(work.shards) };
     let members = Members::Claimed(target.members.clone());
     let arrays = vec![Assembled {
         name: NAME.to_owned(),
@@ -58,8 +77,14 @@ pub(super) fn serve(target: &Target, nbd: Listener, socket: &Path, work: &Work) 
         spare_group: None,
     }];
     let mut stack = Stack::new(arrays, false);
+    let shards = work.shards;
+    let memory = memory::plan(&stack, shards, places.folder.is_some(), None)?;
+    let mount = |folder| Files::mount(folder, &mut exports, shards, memory.file_blocks);
+    let files = places.folder.map(mount).transpose().map_err(Box::new)?;
+    let controls = places.control.into_iter().collect();
+    let frontends = Frontends { nbd, exports, controls, files, spread: Spread::new(shards) };
     stack.seat_members();
-    let (shards, limits) = (work.shards, Limits::default());
-    let options = Options { spin: work.spin, processors: work.processors.clone(), ..stack.host_options() };
-    Ok(life::run(Setup { stack, frontends, shards, options, limits })?)
+    let (spin, processors) = (work.spin, work.processors.clone());
+    let options = Options { arenas: memory.arenas, spin, processors, ..stack.host_options() };
+    Ok(life::run(Setup { stack, frontends, shards, options, limits: memory.limits })?)
 }

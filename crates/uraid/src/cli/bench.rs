@@ -91,7 +91,7 @@ const USAGE: &str = "uraid bench [OPTIONS] MEMBER...
        uraid bench [OPTIONS] --scenario NAME";
 
 /// The options that a scenario sets itself.
-const OWN_WORK: [&str; 18] = [
+const OWN_WORK: [&str; 20] = [
     "level",
     "members",
     "rw",
@@ -106,6 +106,8 @@ const OWN_WORK: [&str; 18] = [
     "size",
     "drain_every",
     "serve",
+    "fuse",
+    "control",
     "beside",
     "run",
     "force",
@@ -239,6 +241,12 @@ pub(crate) struct BenchArgs {
     /// SIGTERM or SIGINT
     #[arg(long, value_name = "SOCKET", requires = "level")]
     pub serve: Option<PathBuf>,
+    /// With --serve: also as a file in this folder, as `uraid serve --fuse`
+    #[arg(long, value_name = "FOLDER", requires = "serve")]
+    pub fuse: Option<PathBuf>,
+    /// With --serve: the control socket, by which `uraid detail --control` and the like reach the array
+    #[arg(long, value_name = "SOCK", requires = "serve")]
+    pub control: Option<PathBuf>,
     /// With `nbd` and one URI: measure the client alone and, in turn, beside each of these kinds of clients
     #[arg(long, value_name = "CLIENTS", value_delimiter = ',')]
     pub beside: Vec<Others>,

@@ -7,6 +7,7 @@ use super::create::level;
 use super::number::number;
 use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 use crate::draw::ROWS_MAX;
+use crate::report::MkfsOf;
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,6 +80,7 @@ EXAMPLES
   uraid detail --json home
   uraid detail --test home > /dev/null || echo home needs attention: code $?
   uraid detail --export home
+  mkfs.xfs $(uraid detail --mkfs-args xfs home) /dev/loop0
   uraid detail disk0 disk1 disk2 disk3
   uraid detail --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid detail --draw disk0 disk1 disk2 disk3
@@ -128,6 +130,11 @@ pub(crate) struct DetailArgs {
     /// What the last check or repair of a running array has found, with addresses; also with --json
     #[arg(long, conflicts_with_all = ["export", "conf_lines", "draw", "test", "scan", "level", "array"])]
     pub mismatches: bool,
+    /// Only the options of this mkfs that align a file system to the stripes: `mkfs.xfs $(uraid detail --mkfs-args xfs
+    /// home) /dev/loop0`. Nothing for btrfs and for levels without stripes
+    #[arg(long, value_name = "FILE_SYSTEM", value_enum)]
+    #[arg(conflicts_with_all = ["json", "export", "conf_lines", "draw", "test", "mismatches", "level"])]
+    pub mkfs_args: Option<MkfsOf>,
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with_all = ["named", "array"])]
     pub control: Option<PathBuf>,

@@ -12,8 +12,8 @@ use uraid_layout::{Layout, Level, Spec};
 const SIZE: Sectors = Sectors(2 << 20);
 const CHUNKS_MIN: u64 = 256;
 
-/// The drawing of an array, running or not.
-pub(super) fn of_report(report: &Report, rows: Option<u64>) -> Result<Drawing, DetailError> {
+/// The layout of an array, running or not.
+pub(crate) fn layout_of(report: &Report) -> Result<Layout, DetailError> {
     let unknown = || DetailError::NoGeometry { array: report.name.clone(), level: report.level.clone() };
     let geometry = report.geometry.as_ref().ok_or_else(unknown)?;
     let spec = Spec {
@@ -24,7 +24,12 @@ pub(super) fn of_report(report: &Report, rows: Option<u64>) -> Result<Drawing, D
         size: Sectors(geometry.size),
         member_sizes: geometry.member_sizes.iter().map(|&size| Sectors(size)).collect(),
     };
-    let layout = Layout::new(&spec)?;
+    Ok(Layout::new(&spec)?)
+}
+
+/// The drawing of an array, running or not.
+pub(super) fn of_report(report: &Report, rows: Option<u64>) -> Result<Drawing, DetailError> {
+    let layout = layout_of(report)?;
     let column = |slot| {
         let member = report.members.iter().find(|member| member.slot == Some(slot) && member.state == "active sync");
         let held = member.map(|member| Held { name: member.path.clone(), data_offset: member.data_offset });

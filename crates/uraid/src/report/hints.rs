@@ -27,7 +27,32 @@ struct Stripes {
     blocks: u64,
 }
 
+/// A file system whose mkfs can be told stripes, or has no option for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum MkfsOf {
+    Xfs,
+    Ext4,
+    Btrfs,
+}
+
+impl Stripes {
+    /// The options of mkfs; empty for Btrfs, which does not know stripes.
+    fn args(self, of: MkfsOf) -> String {
+        let Stripes { chunk_kib, data, blocks } = self;
+        match of {
+            MkfsOf::Xfs => format!("-d su={chunk_kib}k,sw={data}"),
+            MkfsOf::Ext4 => format!("-b 4096 -E stride={blocks},stripe_width={}", u64::from(data) * blocks),
+            MkfsOf::Btrfs => String::new(),
+        }
+    }
+}
+
 impl Report {
+    /// The options of mkfs that align a file system to the array's stripes; empty if it has none.
+    pub(crate) fn mkfs_args(&self, of: MkfsOf) -> String {
+        self.stripes().map_or(String::new(), |stripes| stripes.args(of))
+    }
+
     pub(super) fn write_hints(&self, out: &mut String) {
         let hints = self.hints();
         if let (Some(xfs), Some(ext4)) = (&hints.mkfs_xfs, &hints.mkfs_ext4) {
@@ -41,11 +66,8 @@ impl Report {
     pub(super) fn hints(&self) -> Hints {
         let stripes = self.stripes().filter(|_| self.is_blank);
         Hints {
-            mkfs_xfs: stripes
-                .map(|Stripes { chunk_kib, data, .. }| format!("mkfs.xfs -d su={chunk_kib}k,sw={data} DEVICE")),
-            mkfs_ext4: stripes.map(|Stripes { blocks, data, .. }| {
-                format!("mkfs.ext4 -E stride={blocks},stripe_width={} DEVICE", u64::from(data) * blocks)
-            }),
+            mkfs_xfs: stripes.map(|stripes| format!("mkfs.xfs {} DEVICE", stripes.args(MkfsOf::Xfs))),
+            mkfs_ext4: stripes.map(|stripes| format!("mkfs.ext4 {} DEVICE", stripes.args(MkfsOf::Ext4))),
             mdadm_conf: format!("ARRAY <ignore> UUID={}", self.uuid),
         }
     }

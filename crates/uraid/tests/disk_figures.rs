@@ -1,0 +1,265 @@
+//! Real file systems on arrays, in figures: mkfs and fstrim of large arrays beside one file (report S0), and whole stripes
+//! of XFS under its mount options (report S2).
+//! Owns: the times, the member requests, the rows. Not here: that file systems are right (`fuse_loop`), `doctor`'s own tests.
+//! Measures, and needs root with loop devices, so it runs only when asked for:
+//! `cargo test --release -p uraid --test disk_figures -- --ignored --nocapture`.
+
+mod common;
+
+use common::loop_device::LoopDevice;
+use common::{Scratch, Served};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// An array as a file with a loop device on it, and a folder for its file system.
+struct Disk {
+    is_mounted: bool,
+    device: LoopDevice,
+    control: PathBuf,
+    _served: Served,
+    scratch: Scratch,
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.umount();
+    }
+}
+
+#[track_caller]
+fn run(program: &str, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}; `cargo xtask packages` installs it"));
+    assert!(output.status.success(), "{program} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("ASCII")
+}
+
+impl Disk {
+    /// Over sparse files of this size.
+    fn of_files(level: &str, layout: &[&str], slots: usize, member: u64) -> Disk {
+        let scratch = Scratch::new();
+        let members = scratch.members("m", slots, member);
+        let clean = if matches!(level, "raid0" | "linear") { "" } else { "--assume-clean --bitmap=none" };
+        scratch.create("disk", &format!("-l {level} -n {slots} {clean} {}", layout.join(" ")), &members);
+        let (folder, control) = (scratch.path("files"), scratch.path("disk.ctl"));
+        fs::create_dir(&folder).expect("a folder");
+        let served = scratch.ready(&["--fuse", text(&folder), "--shards", "2"], &members);
+        Disk::new(scratch, served, control, &folder.join("disk"))
+    }
+
+    /// Over members in memory, each request of which takes some time.
+    fn of_memory(trial: &[&str], member: &str) -> Disk {
+        let scratch = Scratch::new();
+        let (folder, control, socket) = (scratch.path("files"), scratch.path("trial.ctl"), scratch.path("trial.nbd"));
+        fs::create_dir(&folder).expect("a folder");
+        let places = ["--serve", text(&socket), "--fuse", text(&folder), "--control", text(&control)];
+        let words = ["bench"].iter().chain(trial).chain(&places).copied().chain([member]);
+        let served = Served::start(&mut scratch.command(words));
+        served.wait_until_ready();
+        Disk::new(scratch, served, control, &folder.join("trial"))
+    }
+
+    fn new(scratch: Scratch, served: Served, control: PathBuf, file: &Path) -> Disk {
+        let device = LoopDevice::with_options(file, &["--direct-io=on"]).expect("root and losetup");
+        fs::create_dir(scratch.path("root")).expect("a folder");
+        Disk { is_mounted: false, device, control, _served: served, scratch }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.scratch.path("root")
+    }
+
+    fn device(&self) -> &str {
+        text(self.device.path())
+    }
+
+    fn mount(&mut self, options: &str) {
+        run("mount", &["-o", options, self.device(), text(&self.root())]);
+        self.is_mounted = true;
+    }
+
+    fn umount(&mut self) {
+        if std::mem::take(&mut self.is_mounted) {
+            run("umount", &[text(&self.root())]);
+        }
+    }
+
+    fn report(&self) -> Value {
+        let shown = self.scratch.uraid(["detail", "--json", "--control", text(&self.control)]).expect_done().stdout;
+        serde_json::from_str(&shown).expect("JSON")
+    }
+
+    /// Requests of this kind, of all members.
+    fn member_requests(&self, kind: &str) -> u64 {
+        let report = self.report();
+        let members = report["members"].as_array().expect("a list");
+        members.iter().map(|member| member["io"][kind]["count"].as_u64().unwrap_or(0)).sum()
+    }
+
+    /// The discards that the loop device has ended.
+    fn loop_discards(&self) -> u64 {
+        let name = self.device.path().file_name().expect("a name");
+        let stat = fs::read_to_string(Path::new("/sys/block").join(name).join("stat")).expect("sysfs");
+        stat.split_whitespace().nth(11).and_then(|word| word.parse().ok()).expect("the kernel counts discards")
+    }
+}
+
+/// How long the call took, and the loop device's discards and the requests to members meanwhile.
+fn timed(disk: &mut Disk, call: impl FnOnce(&mut Disk)) -> (f64, u64, u64) {
+    let all = |disk: &Disk| (disk.loop_discards(), disk.member_requests("discards") + disk.member_requests("writes"));
+    let before = all(disk);
+    let began = Instant::now();
+    call(disk);
+    let seconds = began.elapsed().as_secs_f64();
+    let after = all(disk);
+    (seconds, after.0 - before.0, after.1 - before.1)
+}
+
+/// Files that leave this many holes between them when every other one is removed.
+fn age(root: &Path, files: usize) {
+    for nth in 0..files {
+        let folder = root.join(format!("d{}", nth / 1000));
+        if nth % 1000 == 0 {
+            fs::create_dir(&folder).expect("a folder");
+        }
+        fs::write(folder.join(format!("f{nth}")), [7; 4096]).expect("room");
+    }
+    run("sync", &["-f", text(root)]);
+    for nth in (0..files).step_by(2) {
+        fs::remove_file(root.join(format!("d{}/f{nth}", nth / 1000))).expect("ours");
+    }
+    run("sync", &["-f", text(root)]);
+}
+
+#[test]
+#[ignore = "measures; run with --release --nocapture"]
+fn mkfs_and_fstrim_of_large_arrays_beside_one_file() {
+    const MEMBER: u64 = 1_900_000_000_000;
+    const AGED: usize = 200_000;
+    let shapes: [(&str, &[&str], usize, u64); 6] = [
+        ("linear", &[], 1, 2 * MEMBER),
+        ("raid10", &["-p", "n2"], 4, MEMBER),
+        ("raid10", &["-p", "f2"], 4, MEMBER),
+        ("raid10", &["-p", "o2"], 4, MEMBER),
+        ("raid5", &[], 4, MEMBER),
+        ("raid6", &[], 4, MEMBER),
+    ];
+    println!(
+        "| array | mkfs.xfs | discards of the loop device | requests to members | fstrim after a delete | discards | requests | fstrim, aged | discards | requests |"
+    );
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    for (level, layout, slots, member) in shapes {
+        let mut disk = Disk::of_files(level, layout, slots, member);
+        let made = timed(&mut disk, |disk| drop(run("mkfs.xfs", &["-q", disk.device()])));
+        disk.mount("defaults");
+        let root = disk.root();
+        for nth in 0..8 {
+            let file = fs::File::create(root.join(format!("f{nth}"))).expect("room");
+            (0..64).for_each(|at| file.write_all_at(&vec![nth; 4 << 20], at << 22).expect("room"));
+        }
+        run("sync", &["-f", text(&root)]);
+        (0..8).for_each(|nth| fs::remove_file(root.join(format!("f{nth}"))).expect("ours"));
+        run("sync", &["-f", text(&root)]);
+        let trimmed = timed(&mut disk, |disk| drop(run("fstrim", &[text(&disk.root())])));
+        age(&root, AGED);
+        let aged = timed(&mut disk, |disk| drop(run("fstrim", &[text(&disk.root())])));
+        let cells = [made, trimmed, aged]
+            .map(|(seconds, discards, requests)| format!("{seconds:.2} s | {discards} | {requests}"));
+        println!("| {level} {} of {slots} | {} |", layout.last().unwrap_or(&""), cells.join(" | "));
+        disk.umount();
+        run("xfs_repair", &["-n", disk.device()]);
+    }
+}
+
+/// What writing a file in order did to the rows, and what `doctor` says of it.
+struct Written {
+    seconds: f64,
+    counted: [u64; 3],
+    predicted: [u64; 3],
+    extents: Vec<(u64, u64, String)>,
+}
+
+const ROWS: [&str; 3] = ["rows_full", "rows_modified", "rows_reconstructed"];
+
+impl Written {
+    fn share(rows: [u64; 3], nth: usize) -> f64 {
+        100.0 * rows[nth] as f64 / rows.iter().sum::<u64>().max(1) as f64
+    }
+}
+
+/// Writes `count` blocks directly, one after the other, and asks the doctor.
+fn write_in_order(disk: &Disk, block_kib: u64, count: u64, is_allocated_before: bool) -> Written {
+    let path = disk.root().join("file");
+    let path = text(&path);
+    if is_allocated_before {
+        run("fallocate", &["-l", &(block_kib * count * 1024).to_string(), path]);
+    }
+    let rows = |counts: &Value| ROWS.map(|row| counts[row].as_u64().expect("a number"));
+    let before = rows(&disk.report()["counts"]);
+    let began = Instant::now();
+    let (bs, count_word, of) = (format!("bs={block_kib}K"), format!("count={count}"), format!("of={path}"));
+    run("dd", &["if=/dev/zero", &of, &bs, &count_word, "oflag=direct", "conv=notrunc", "status=none"]);
+    let seconds = began.elapsed().as_secs_f64();
+    let after = rows(&disk.report()["counts"]);
+    let bs = format!("{block_kib}K");
+    let done = disk.scratch.uraid(["doctor", "--json", "--file", path, "--bs", &bs, "--control", text(&disk.control)]);
+    let value: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{done:?}"));
+    let extents = value["extents"].as_array().expect("a list").iter();
+    let extents = extents.map(|one| {
+        let number = |key: &str| one[key].as_u64().expect("a number");
+        (number("array_sector"), number("sectors"), one["flags"].as_str().expect("a text").to_owned())
+    });
+    let counted = [0, 1, 2].map(|nth| after[nth] - before[nth]);
+    Written { seconds, counted, predicted: rows(&value["cost"]), extents: extents.collect() }
+}
+
+/// The same extents by xfs_bmap: first sector, sectors, flags.
+fn bmap(path: &Path) -> Vec<(u64, u64, String)> {
+    let told = run("xfs_bmap", &["-vvp", text(path)]);
+    let of_line = |line: &str| -> Option<(u64, u64, String)> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.first()?.strip_suffix(':')?.parse::<u64>().ok()?;
+        let first = words.get(2)?.split("..").next()?.parse().ok()?;
+        let flags = words.get(6).copied().unwrap_or("000000").to_owned();
+        Some((first, words.get(5)?.parse().ok()?, flags))
+    };
+    told.lines().filter_map(of_line).collect()
+}
+
+#[test]
+#[ignore = "measures; run with --release --nocapture"]
+fn whole_stripes_of_xfs_under_its_mount_options() {
+    const TRIAL: [&str; 8] = ["-l", "6", "-n", "12", "-c", "64K", "--shards", "1"];
+    println!(
+        "| mount | allocated before | MB/s | rows written whole | read-modify-write | reconstruct-write | predicted whole | extents |"
+    );
+    println!("|---|---|--:|--:|--:|--:|--:|--:|");
+    for options in ["defaults", "swalloc", "noalign"] {
+        for is_allocated_before in [false, true] {
+            let mut disk = Disk::of_memory(&TRIAL, "mem:512M,request=200us");
+            run("mkfs.xfs", &["-q", "-d", "su=64k,sw=10", disk.device()]);
+            disk.mount(options);
+            let written = write_in_order(&disk, 1280, 819, is_allocated_before);
+            assert_eq!(written.extents, bmap(&disk.root().join("file")), "the flags of xfs_bmap");
+            let share = Written::share;
+            println!(
+                "| {options} | {} | {:.0} | {:.1} % | {:.1} % | {:.1} % | {:.1} % | {} |",
+                if is_allocated_before { "yes" } else { "no" },
+                819.0 * 1280.0 * 1024.0 / 1e6 / written.seconds,
+                share(written.counted, 0),
+                share(written.counted, 1),
+                share(written.counted, 2),
+                share(written.predicted, 0),
+                written.extents.len()
+            );
+        }
+    }
+}
