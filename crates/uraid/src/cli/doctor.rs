@@ -51,8 +51,8 @@ pub(crate) struct DoctorArgs {
     /// With --file: draw its extents over the stripes
     #[arg(long, requires = "file", conflicts_with = "json")]
     pub plot: bool,
-    /// With --file: the sector of the array where the file system's block device begins; the start of the partition in
-    /// which the file system lies is added by itself
+    /// With --file: the sector of the array where the file system's block device begins [default: the offset of the
+    /// loop device, or 0]; the start of the partition in which the file system lies is added by itself
     #[arg(long, value_name = "SECTOR", requires = "file")]
     pub at: Option<u64>,
     /// The control socket of the process that serves the array

@@ -80,7 +80,8 @@ fn array_under(path: &Path, device: u64, args: &DoctorArgs) -> Result<(Source, S
     let node = Node::of(device);
     let start = node.as_ref().map_or(Sector(0), Node::start);
     if args.control.is_some() || !args.named.is_empty() {
-        let base = args.at.unwrap_or(0).saturating_add(start.0);
+        let offset = node.as_ref().and_then(Node::backing).map_or(0, |(_, offset)| offset.0);
+        let base = args.at.unwrap_or(offset).saturating_add(start.0);
         return Ok((Source::find(args)?, Sector(base)));
     }
     let Some(node) = node else {
