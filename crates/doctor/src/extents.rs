@@ -3,8 +3,9 @@
 //! (`engine::write_cost`).
 //! Spec: xfs_bmap(8), -v: the flags; the kernel's Documentation/filesystems/fiemap.
 
-use uraid_block::{ArrayRange, ArraySector, Range, Sector, Sectors, SlotSet};
-use uraid_engine::{WriteCost, write_cost};
+use crate::cost::healthy_cost;
+use uraid_block::{Range, Sector, Sectors};
+use uraid_engine::WriteCost;
 use uraid_layout::Layout;
 
 /// A stretch of a file that lies in one piece on the array.
@@ -44,8 +45,9 @@ impl ExtentFlags {
 }
 
 impl Extent {
-    fn end(&self) -> Sector {
-        Sector(self.at.0 + self.length.0)
+    /// The sector of the array behind it.
+    pub fn end(&self) -> Sector {
+        Sector(self.at.0.saturating_add(self.length.0))
     }
 
     /// Its flags for chunks and stripes of this many sectors; zero: there are none.
@@ -69,7 +71,7 @@ impl Extent {
 pub struct Prediction {
     /// The writes; the last one may be shorter.
     pub writes: u64,
-    /// Bytes of the file that have no place on the array: holes.
+    /// The sectors of the file that have no place on the array.
     pub holes: Sectors,
     /// All of them.
     pub cost: WriteCost,
@@ -80,11 +82,6 @@ pub struct Prediction {
 /// Predicts the writes of a file's extents, ascending in the file. `None`: an extent is outside the array.
 pub fn predict(layout: &Layout, extents: &[Extent], write: Sectors) -> Option<Prediction> {
     assert!(!write.is_zero(), "a write has sectors");
-    let all = SlotSet::first(layout.slots());
-    let cost = |start: u64, length: u64| {
-        let is_inside = start.checked_add(length).is_some_and(|end| end <= layout.array_size().0);
-        if is_inside { write_cost(layout, all, ArrayRange::new(ArraySector(start), Sectors(length))) } else { None }
-    };
     let mut sum = Prediction::default();
     let mut next = 0;
     let mut last_write = None;
@@ -97,14 +94,15 @@ pub fn predict(layout: &Layout, extents: &[Extent], write: Sectors) -> Option<Pr
                 sum.writes += 1;
                 last_write = Some(nth);
             }
-            sum.cost += cost(extent.at.0 + (piece.start.0 - extent.file.0), piece.length.0)?;
+            let at = Sector(extent.at.0 + (piece.start.0 - extent.file.0));
+            sum.cost += healthy_cost(layout, at, piece.length)?;
         }
     }
     let data: u64 = extents.iter().map(|extent| extent.length.0).sum();
     let mut at = 0;
     while at < data {
         let length = write.0.min(data - at);
-        sum.ideal += cost(at, length).unwrap_or_default();
+        sum.ideal += healthy_cost(layout, Sector(at), Sectors(length)).unwrap_or_default();
         at += length;
     }
     Some(sum)

@@ -1,7 +1,7 @@
 //! What is known of an array and of what lies on it, before anything is concluded.
 //! Owns: [`Facts`], [`MemberFacts`], [`Volume`]. Not here: how they are found (the caller), the conclusions (`findings`).
 
-use uraid_block::{Sector, Sectors, Slot, SlotSet};
+use uraid_block::{Sector, Sectors, SlotSet};
 use uraid_format::file_system::FileSystem;
 use uraid_layout::Layout;
 
@@ -27,8 +27,6 @@ pub struct Facts {
 pub struct MemberFacts {
     /// Its path.
     pub name: String,
-    /// The slot that it has.
-    pub slot: Slot,
     /// Where its data begins, from the start of the drive: data offset and partition together. `None`: not known.
     pub data_start: Option<Sector>,
     /// The unit that its drive writes at once; `None`: not known, as of a file.

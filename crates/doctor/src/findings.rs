@@ -3,10 +3,11 @@
 //! plans behind the figures (`engine::write_cost`).
 //! Invariant: a figure of a cost comes from the planner that performs the writes, never from a formula of its own.
 
+use crate::cost::healthy_cost;
 use crate::facts::{Content, Facts, MemberFacts, Volume};
 use uraid_block::sizes::{binary, counted};
-use uraid_block::{ArrayRange, ArraySector, SECTOR_BYTES, Sector, Sectors, SlotSet};
-use uraid_engine::{WriteCost, write_cost};
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_engine::WriteCost;
 use uraid_format::file_system::{FileSystem, FileSystemKind};
 use uraid_layout::Level;
 
@@ -83,13 +84,6 @@ pub fn cost_text(cost: &WriteCost) -> String {
         0 => writes,
         reads => format!("{} and {writes}", counted(reads, "member read", "member reads")),
     }
-}
-
-/// The cost of a write of the healthy array; `None` past its end.
-pub fn healthy_cost(facts: &Facts, start: Sector, length: Sectors) -> Option<WriteCost> {
-    let range = ArrayRange::new(ArraySector(start.0), length);
-    let is_inside = start.0.checked_add(length.0).is_some_and(|end| end <= facts.layout.array_size().0);
-    if is_inside { write_cost(&facts.layout, SlotSet::first(facts.layout.slots()), range) } else { None }
 }
 
 /// `64 KiB`, `512 bytes`, `3.64 TiB`.
@@ -223,8 +217,8 @@ fn start(facts: &Facts, volume: &Volume) -> Option<Finding> {
         size_text(into),
         size_text(unit)
     );
-    let here = healthy_cost(facts, volume.start, unit);
-    let aligned = healthy_cost(facts, Sector(volume.start.0 - into.0), unit);
+    let here = healthy_cost(&facts.layout, volume.start, unit);
+    let aligned = healthy_cost(&facts.layout, Sector(volume.start.0 - into.0), unit);
     let mut finding = Finding::new(Severity::Warning, "partition-start", &volume.name, what);
     if let (Some(here), Some(aligned)) = (here, aligned) {
         finding = finding.costs(format!(
@@ -320,11 +314,11 @@ fn average_cost(facts: &Facts, volume: &Volume, found: &FileSystem) -> Option<St
     let stripe = facts.layout.stripe();
     let block = Sectors(found.block / SECTOR_BYTES as u64).max(Sectors(1));
     let begin = volume.start.0.div_ceil(stripe.0) * stripe.0;
-    let aligned = healthy_cost(facts, Sector(begin), stripe)?;
+    let aligned = healthy_cost(&facts.layout, Sector(begin), stripe)?;
     let places = stripe.0.div_ceil(block.0);
     let mut all = WriteCost::default();
     for place in 0..places {
-        all += healthy_cost(facts, Sector(begin + place * block.0), stripe)?;
+        all += healthy_cost(&facts.layout, Sector(begin + place * block.0), stripe)?;
     }
     let average = all.ios() as f64 / places as f64;
     let text = format!(

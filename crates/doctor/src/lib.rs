@@ -5,6 +5,7 @@
 //! Invariant: it only reads, and never claims to be sure if a second candidate explains as much.
 
 mod bench;
+mod cost;
 mod counts;
 mod extents;
 mod facts;
@@ -19,9 +20,10 @@ mod rows;
 mod seams;
 mod search;
 
+pub use cost::healthy_cost;
 pub use extents::{Extent, ExtentFlags, Prediction, predict};
 pub use facts::{Content, Facts, MemberFacts, Volume};
-pub use findings::{Finding, Severity, cost_text, examine, healthy_cost, size_text};
+pub use findings::{Finding, Severity, cost_text, examine, size_text};
 pub use question::{Members, Question, SearchError, Trial};
 pub use ranking::{Candidate, Ranking, Tally, Verdict};
 pub use search::search;

@@ -25,6 +25,7 @@ use uraid_doctor::{Content, Facts, Finding, MemberFacts, Severity, Volume, exami
 use uraid_format::file_system::{self, HEAD_BYTES};
 use uraid_format::partition::{self, TableError};
 use uraid_format::signature;
+use uraid_layout::Layout;
 
 /// The exit code of warnings.
 const WARNINGS: u8 = 3;
@@ -92,31 +93,30 @@ fn code(findings: &[Finding]) -> ExitCode {
 }
 
 /// What the report of an array says, with what the system knows of its members.
-fn facts(report: &Report, layout: &uraid_layout::Layout) -> Facts {
-    let in_sync = report.members.iter().filter(|member| member.state == "active sync");
-    let in_sync: Vec<(Slot, &crate::report::Member)> =
-        in_sync.filter_map(|member| Some((Slot(member.slot?), member))).collect();
-    let of_member = |(slot, member): &(Slot, &crate::report::Member)| {
+fn facts(report: &Report, layout: &Layout) -> Facts {
+    let mut facts = Facts {
+        layout: layout.clone(),
+        in_sync: SlotSet::EMPTY,
+        logical_block: Sectors(1),
+        policy: report.consistency_policy.clone(),
+        bitmap_chunk: report.bitmap.map(|bitmap| Sectors(bitmap.chunk_sectors)),
+        members: Vec::new(),
+    };
+    for member in report.members.iter().filter(|member| member.state == "active sync") {
+        let Some(slot) = member.slot else { continue };
         let name = member.path.clone().unwrap_or_default();
         let drive = device::drive_of_member(&name);
-        MemberFacts {
-            slot: *slot,
+        let logical_block = drive.as_ref().and_then(|drive| drive.logical_block);
+        facts.in_sync.insert(Slot(slot));
+        facts.logical_block = facts.logical_block.max(logical_block.unwrap_or(Sectors(1)));
+        facts.members.push(MemberFacts {
             data_start: member.data_offset.zip(drive.as_ref()).map(|(offset, drive)| Sector(drive.start.0 + offset)),
             physical_block: drive.as_ref().and_then(|drive| drive.physical_block),
             is_block_device: drive.is_some(),
             name,
-        }
-    };
-    let logical =
-        in_sync.iter().filter_map(|(_, member)| device::drive_of_member(member.path.as_deref()?)?.logical_block);
-    Facts {
-        layout: layout.clone(),
-        in_sync: in_sync.iter().map(|(slot, _)| *slot).collect::<SlotSet>(),
-        logical_block: logical.max().unwrap_or(Sectors(1)),
-        policy: report.consistency_policy.clone(),
-        bitmap_chunk: report.bitmap.map(|bitmap| Sectors(bitmap.chunk_sectors)),
-        members: in_sync.iter().map(of_member).collect(),
+        });
     }
+    facts
 }
 
 /// Reads bytes of the array: from a byte on, all of them.

@@ -7,6 +7,7 @@
 mod common;
 
 use common::loop_device::LoopDevice;
+use common::xfs_bmap::{BmapExtent, xfs_bmap};
 use common::{Scratch, Served};
 use serde_json::Value;
 use std::fs;
@@ -184,7 +185,7 @@ struct Written {
     seconds: f64,
     counted: [u64; 3],
     predicted: [u64; 3],
-    extents: Vec<(u64, u64, String)>,
+    extents: Vec<BmapExtent>,
 }
 
 const ROWS: [&str; 3] = ["rows_full", "rows_modified", "rows_reconstructed"];
@@ -229,23 +230,15 @@ fn write_in_order(disk: &Disk, block_kib: u64, count: u64, is_allocated_before: 
     let extents = value["extents"].as_array().expect("a list").iter();
     let extents = extents.map(|one| {
         let number = |key: &str| one[key].as_u64().expect("a number");
-        (number("array_sector"), number("sectors"), one["flags"].as_str().expect("a text").to_owned())
+        (
+            number("file_sector"),
+            number("array_sector"),
+            number("sectors"),
+            one["flags"].as_str().expect("a text").to_owned(),
+        )
     });
     let counted = [0, 1, 2].map(|nth| after[nth] - before[nth]);
     Written { seconds, counted, predicted: rows(&value["cost"]), extents: extents.collect() }
-}
-
-/// The same extents by xfs_bmap: first sector, sectors, flags.
-fn bmap(path: &Path) -> Vec<(u64, u64, String)> {
-    let told = run("xfs_bmap", &["-vvp", text(path)]);
-    let of_line = |line: &str| -> Option<(u64, u64, String)> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        words.first()?.strip_suffix(':')?.parse::<u64>().ok()?;
-        let first = words.get(2)?.split("..").next()?.parse().ok()?;
-        let flags = words.get(6).copied().unwrap_or("000000").to_owned();
-        Some((first, words.get(5)?.parse().ok()?, flags))
-    };
-    told.lines().filter_map(of_line).collect()
 }
 
 #[test]
@@ -263,7 +256,7 @@ fn whole_stripes_of_xfs_under_its_mount_options() {
             run("mkfs.xfs", &["-q", "-d", "su=64k,sw=10,agcount=4", disk.device()]);
             disk.mount(options);
             let written = write_in_order(&disk, 1280, 819, is_allocated_before);
-            assert_eq!(written.extents, bmap(&disk.root().join("file")), "the flags of xfs_bmap");
+            assert_eq!(written.extents, xfs_bmap(&disk.root().join("file")), "the flags of xfs_bmap");
             written.print(options, is_allocated_before, 819 * 1280);
         }
     }
@@ -281,7 +274,7 @@ fn own_array_of_the_report() {
     disk.mount("defaults");
     for is_allocated_before in [false, true] {
         let written = write_in_order(&disk, 1024, 1024, is_allocated_before);
-        assert!(written.extents.iter().all(|(at, ..)| *at >= START), "the extents are those of the array");
+        assert!(written.extents.iter().all(|(_, at, ..)| *at >= START), "the extents are those of the array");
         written.print("raid5 of 3, 512K, dd bs=1M, partition at sector 20565248", is_allocated_before, 1 << 20);
         fs::remove_file(disk.root().join("file")).expect("ours");
     }

@@ -2,6 +2,7 @@
 //! Owns: crafted tables and superblocks, real XFS and ext4 on a loop device. Not here: each rule's words (`uraid_doctor`).
 
 use crate::common::loop_device::LoopDevice;
+use crate::common::xfs_bmap::{BmapExtent, xfs_bmap};
 use crate::common::{Done, MIB, Scratch, Served};
 use crate::fuse::Mounted;
 use serde_json::Value;
@@ -259,29 +260,19 @@ fn the_flags_of_a_file_s_extents_are_those_of_xfs_bmap() {
     let Some(xfs) = OnArray::new(&["mkfs.xfs", "-q", "-d", "su=64k,sw=2"]) else { return };
     let path = xfs.folder.join("pieces");
     write_pieces(&path, 9, 40 << 10);
-    let bmap = Command::new("xfs_bmap").arg("-vvp").arg(&path).output().expect("xfsprogs");
-    let bmap = String::from_utf8_lossy(&bmap.stdout).into_owned();
-    // ` 0: [0..79]: 1024..1103 0 (1024..1103) 80 000101`; a hole has no numbers there.
-    let of_line = |line: &str| -> Option<(u64, u64, u64, String)> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let first = |word: &str| word.trim_matches(['[', ']', ':']).split("..").next()?.parse::<u64>().ok();
-        words.first()?.strip_suffix(':')?.parse::<u64>().ok()?;
-        let flags = words.get(6).copied().unwrap_or("000000").to_owned();
-        Some((first(words.get(1)?)?, first(words.get(2)?)?, words.get(5)?.parse().ok()?, flags))
-    };
-    let expected: Vec<(u64, u64, u64, String)> = bmap.lines().filter_map(of_line).collect();
-    assert!(expected.len() >= 9 && expected.iter().any(|(.., flags)| flags != "000000"), "{bmap}");
+    let expected = xfs_bmap(&path);
+    assert!(expected.len() >= 9 && expected.iter().any(|(.., flags)| flags != "000000"), "{expected:?}");
     let done = xfs.doctor(&["--json", "--file", path.to_str().expect("ASCII")]);
     let value: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{done:?}"));
     let number = |extent: &Value, key: &str| extent[key].as_u64().expect("a number");
     let extents = value["extents"].as_array().expect("a list").iter();
-    let found: Vec<(u64, u64, u64, String)> = extents
+    let found: Vec<BmapExtent> = extents
         .map(|one| {
             let flags = one["flags"].as_str().expect("a text").to_owned();
             (number(one, "file_sector"), number(one, "array_sector"), number(one, "sectors"), flags)
         })
         .collect();
-    assert_eq!(found, expected, "{bmap}");
+    assert_eq!(found, expected);
     assert_eq!(done.code, Some(3), "pieces of 40 KiB are no whole stripes");
     let text = xfs.doctor(&["--plot", "--file", path.to_str().expect("ASCII")]).stdout;
     assert!(text.contains("does not end at a chunk") && text.contains("STRIPE"), "{text}");

@@ -44,9 +44,7 @@ pub(super) fn run(path: &Path, args: &DoctorArgs) -> Result<ExitCode, DoctorErro
     let layout = &source.layout;
     let stripe = layout.stripe();
     let write = args.bs.unwrap_or(if stripe.is_zero() { WRITE } else { stripe });
-    if let Some(extent) =
-        extents.iter().find(|extent| extent.at.0.saturating_add(extent.length.0) > layout.array_size().0)
-    {
+    if let Some(extent) = extents.iter().find(|extent| extent.end().0 > layout.array_size().0) {
         let (array, at, size) = (source.report.name.clone(), extent.at.0, layout.array_size().0);
         return Err(DoctorError::Outside { path: path.to_owned(), array, at, size });
     }

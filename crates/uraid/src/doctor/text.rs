@@ -40,7 +40,7 @@ fn shape_text(layout: &Layout) -> String {
 fn sample_costs(facts: &Facts) -> Vec<(Sectors, WriteCost)> {
     let stripe = facts.layout.stripe();
     let sizes = [Sectors(8), stripe].into_iter().filter(|size| !size.is_zero());
-    sizes.filter_map(|size| Some((size, healthy_cost(facts, Sector(0), size)?))).collect()
+    sizes.filter_map(|size| Some((size, healthy_cost(&facts.layout, Sector(0), size)?))).collect()
 }
 
 fn content_text(content: &Content) -> String {
@@ -289,7 +289,7 @@ pub(super) fn plot(layout: &Layout, extents: &[Extent]) -> String {
     let mut by_place = extents.to_vec();
     by_place.sort_by_key(|extent| extent.at);
     for first in &by_place {
-        let stripes = (first.at.0 / stripe).max(next)..(first.at.0 + first.length.0).div_ceil(stripe);
+        let stripes = (first.at.0 / stripe).max(next)..first.end().0.div_ceil(stripe);
         for nth in stripes {
             next = nth + 1;
             if drawn == LINES_MAX {
@@ -314,7 +314,7 @@ pub(super) fn plot(layout: &Layout, extents: &[Extent]) -> String {
 
 /// How many sectors of a range the extents cover.
 fn covered(extents: &[Extent], from: u64, to: u64) -> u64 {
-    let of = |extent: &Extent| (extent.at.0 + extent.length.0).min(to).saturating_sub(extent.at.0.max(from));
+    let of = |extent: &Extent| extent.end().0.min(to).saturating_sub(extent.at.0.max(from));
     extents.iter().map(of).sum()
 }
 

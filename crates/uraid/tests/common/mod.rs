@@ -12,6 +12,7 @@ pub mod rig;
 pub mod stubborn;
 pub mod superblock;
 pub mod tmpfs;
+pub mod xfs_bmap;
 
 use printed::Printed;
 use std::fs::{self, File};
