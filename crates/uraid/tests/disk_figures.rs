@@ -146,7 +146,7 @@ fn mkfs_and_fstrim_of_large_arrays_beside_one_file() {
     const MEMBER: u64 = 1_900_000_000_000;
     const AGED: usize = 200_000;
     let shapes: [(&str, &[&str], usize, u64); 6] = [
-        ("linear", &[], 1, 2 * MEMBER),
+        ("linear", &["--force"], 1, 2 * MEMBER),
         ("raid10", &["-p", "n2"], 4, MEMBER),
         ("raid10", &["-p", "f2"], 4, MEMBER),
         ("raid10", &["-p", "o2"], 4, MEMBER),
