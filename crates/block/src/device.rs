@@ -33,8 +33,10 @@ pub struct Geometry {
     pub segments_max: usize,
     /// Granularity of discard; zero if discard is not supported.
     pub discard_granularity: Sectors,
-    /// Whether discarded sectors are certain to read as zeroes.
-    pub zeroes_after_discard: bool,
+    /// Whether [`Device::punch_hole`] moves no data, so that a long range takes hardly longer than a short one.
+    pub fast_holes: bool,
+    /// The same of [`Device::write_zeroes`].
+    pub fast_zeroes: bool,
     /// Whether a write can be lost before a flush.
     pub volatile_cache: bool,
 }

@@ -31,8 +31,8 @@ pub struct MemberFacts {
     pub data_start: Option<Sector>,
     /// The unit that its drive writes at once; `None`: not known, as of a file.
     pub physical_block: Option<Sectors>,
-    /// Otherwise it is a file, or memory.
-    pub is_block_device: bool,
+    /// A drive whose queue says that it cannot discard, or cannot zero without being sent zeroes.
+    pub lacks_holes: bool,
 }
 
 /// A partition of the array, or all of it.

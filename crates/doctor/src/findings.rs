@@ -184,11 +184,8 @@ fn discard(facts: &Facts) -> Option<Finding> {
     let why = if facts.policy == "ppl" {
         "its partial parity log".to_owned()
     } else {
-        let device = facts.members.iter().find(|member| member.is_block_device)?;
-        format!(
-            "its member {}: what a block device reads after a discard is not certain, and parity needs it",
-            device.name
-        )
+        let device = facts.members.iter().find(|member| member.lacks_holes)?;
+        format!("its member {}: parity needs zeroes after a discard, and this drive does not offer that", device.name)
     };
     let finding =
         Finding::new(Severity::Note, "no-discard", "the array", format!("it takes no discards, because of {why}"));

@@ -568,9 +568,11 @@ fn geometry_of<W: World>(layout: &Layout, members: &[W::Member], has_log: bool) 
     let io_max = if stripe.0 == 0 || stripe.0 > largest { largest } else { largest / stripe.0 * stripe.0 };
     // A spare may take a slot later.
     let active = || members.iter().map(Device::geometry);
-    // Parity stays right only where every member reads as zeroes afterwards, so whole rows are discarded.
+    let fast_holes = !has_log && active().all(|member| member.fast_holes);
+    let fast_zeroes = !has_log && active().all(|member| member.fast_zeroes);
+    // A discard of a parity level is a hole of whole rows, so that parity stays right.
     let (granularity, is_certain) = match layout.level().is_parity() {
-        true => (stripe, !has_log && active().all(|member| member.zeroes_after_discard)),
+        true => (stripe, fast_holes),
         false => (Sectors(1), true),
     };
     let can_discard = is_certain && active().all(|member| !member.discard_granularity.is_zero());
@@ -583,7 +585,8 @@ fn geometry_of<W: World>(layout: &Layout, members: &[W::Member], has_log: bool) 
         io_max: Sectors(io_max),
         segments_max: 1024,
         discard_granularity: if can_discard { granularity } else { Sectors::ZERO },
-        zeroes_after_discard: false,
+        fast_holes,
+        fast_zeroes,
         volatile_cache: true,
     }
 }

@@ -164,7 +164,8 @@ mod tests {
             io_max: Sectors(1 << 32),
             segments_max: 1024,
             discard_granularity: Sectors(0),
-            zeroes_after_discard: false,
+            fast_holes: false,
+            fast_zeroes: false,
             volatile_cache: true,
         };
         let file = |name: &str, read_only, geometry| File::new(Export { name: name.to_owned(), read_only }, &geometry);

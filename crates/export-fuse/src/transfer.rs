@@ -18,8 +18,11 @@ use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors};
 use uraid_fuse::words::fallocate;
 use uraid_fuse::{Errno, Range};
 
-/// The longest piece of zeroes: other requests get their turn behind each.
+/// The longest piece of zeroes that may have to be written: other requests get their turn behind each.
 const ZEROES_BYTES_MAX: u64 = 4 << 20;
+/// The longest piece of zeroes that move no data: a loop device asks for at most 4 GiB, and each member gets its part of
+/// that as one request.
+const FAST_BYTES_MAX: u64 = 4 << 30;
 
 /// One file, with what its requests need.
 pub(crate) struct OpenFile<'a, D> {
@@ -71,13 +74,18 @@ impl<D: Device> OpenFile<'_, D> {
     }
 
     /// Makes the range zeroes, exactly. It must begin in the file. `mode` is that of fallocate(2): with KEEP_SIZE bytes
-    /// behind the file's end are left out, with PUNCH_HOLE the members give space back.
+    /// behind the file's end are left out, with PUNCH_HOLE the members give space back. Holes that would have to be
+    /// written are refused: a loop device punches where a file system only discards, and mkfs would write zeroes for hours.
     pub(crate) async fn zero(&self, range: Range, mode: u32) -> Result<(), Errno> {
         self.check_writable()?;
         let (may_exceed, punches) = (mode & fallocate::KEEP_SIZE != 0, mode & fallocate::PUNCH_HOLE != 0);
         let (start, end) = self.clip(range);
         if start == end || (end - start < range.length && !may_exceed) {
             return Err(Errno::Inval);
+        }
+        let geometry = self.device.geometry();
+        if punches && !geometry.fast_holes {
+            return Err(Errno::OpNotSupp);
         }
         let block = self.file.block;
         let (whole_start, whole_end) = (start.next_multiple_of(block), end / block * block);
@@ -88,9 +96,10 @@ impl<D: Device> OpenFile<'_, D> {
             return self.zero_ragged(middle, end).await;
         }
         self.zero_ragged(start, whole_start).await?;
+        let longest = if punches || geometry.fast_zeroes { FAST_BYTES_MAX } else { ZEROES_BYTES_MAX };
         let mut at = whole_start;
         while at < whole_end {
-            let piece = self.piece_end(at, whole_end);
+            let piece = self.piece_end(at, whole_end, longest);
             let range = uraid_block::Range::between(sector(at), sector(piece));
             {
                 let _turn = self.state.turns.whole().await;
@@ -132,10 +141,10 @@ impl<D: Device> OpenFile<'_, D> {
         (first, last)
     }
 
-    /// The end of the piece of zeroes at `at`: at the end of a stripe if a piece has one, because the parity of a stripe
-    /// that is cut is computed twice.
-    fn piece_end(&self, at: u64, end: u64) -> u64 {
-        let furthest = end.min(at + ZEROES_BYTES_MAX);
+    /// The end of the piece at `at`, of about `longest` bytes: at the end of a stripe if a piece has one, because the
+    /// parity of a stripe that is cut is computed twice.
+    fn piece_end(&self, at: u64, end: u64, longest: u64) -> u64 {
+        let furthest = end.min(at + longest);
         let stripe = self.device.geometry().stripe.bytes();
         let aligned = furthest.checked_rem(stripe).map_or(furthest, |beyond| furthest - beyond);
         if furthest < end && aligned > at && aligned.is_multiple_of(self.file.block) { aligned } else { furthest }

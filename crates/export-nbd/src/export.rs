@@ -27,8 +27,10 @@ pub(crate) struct Offer {
     /// The largest read or write that is served, in bytes. A client that did not ask for block sizes may exceed
     /// `sizes.maximum`, which is rounded down to whole stripes.
     pub(crate) payload_max: u32,
-    /// Whether write-zeroes costs no more than a trim.
-    pub(crate) zeroes_are_fast: bool,
+    /// Whether write-zeroes costs no more than a trim, if it may make holes.
+    pub(crate) fast_holes: bool,
+    /// The same if it may not.
+    pub(crate) fast_zeroes: bool,
 }
 
 impl Offer {
@@ -51,7 +53,8 @@ impl Offer {
             info: ExportInfo { size, flags: flags(export.read_only, !geometry.discard_granularity.is_zero()) },
             sizes: sizes(geometry, minimum, payload_max),
             payload_max,
-            zeroes_are_fast: geometry.zeroes_after_discard && !geometry.discard_granularity.is_zero(),
+            fast_holes: geometry.fast_holes,
+            fast_zeroes: geometry.fast_zeroes,
         }
     }
 
@@ -108,7 +111,8 @@ mod tests {
             io_max: Sectors(1 << 32),
             segments_max: 1024,
             discard_granularity: Sectors(0),
-            zeroes_after_discard: false,
+            fast_holes: false,
+            fast_zeroes: false,
             volatile_cache: true,
         }
     }

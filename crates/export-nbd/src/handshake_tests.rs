@@ -18,7 +18,8 @@ fn offer() -> Offer {
         io_max: Sectors(1 << 20),
         segments_max: 1024,
         discard_granularity: Sectors(1),
-        zeroes_after_discard: false,
+        fast_holes: false,
+        fast_zeroes: false,
         volatile_cache: true,
     };
     let export = Export { name: "md0".into(), description: "two members".into(), read_only: false };

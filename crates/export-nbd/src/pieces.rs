@@ -14,8 +14,11 @@ use std::time::Duration;
 use uraid_block::local::{Either, Permit, race};
 use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sectors};
 
-/// The longest piece of a trim, which moves no data.
-const TRIM_MAX: Sectors = Sectors(32 << 11);
+/// The longest piece that moves no data: a trim, or zeroes where these are fast. While no other client reads or writes,
+/// that is as much as a request of NBD's 32 bits can name: each member gets its part of it as one request.
+const HOLE_MAX: Sectors = Sectors(4 << 21);
+/// The same while other clients read or write.
+const HOLE_BESIDE_OTHERS_MAX: Sectors = Sectors(32 << 11);
 /// The longest piece of zeroes while other clients read or write.
 const ZEROES_BESIDE_OTHERS_MAX: Sectors = Sectors(1 << 11);
 /// The pause after a piece, as a multiple of the time that the piece took, while other clients read or write: 3 for
@@ -69,7 +72,8 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     let machine = connection.shared().machine();
     let begin = machine.now();
     let device = connection.device().device();
-    let piece = first_piece(device.geometry(), longest(request.what(), permit.is_some()), request.rest());
+    let piece =
+        first_piece(device.geometry(), longest(device.geometry(), request.what(), permit.is_some()), request.rest());
     let factor = PAUSE_FACTORS[request.lane() as usize];
     let outcome = {
         let mut clearing = pin!(clear_range(device, piece, request));
@@ -130,11 +134,17 @@ async fn acquire_permit<M: Machine, T: Transport, D: Device + 'static>(
 }
 
 /// The longest piece.
-fn longest(what: Clear, is_contended: bool) -> Sectors {
-    match (what, is_contended) {
-        (Clear::Trim, _) => TRIM_MAX,
-        (Clear::Zeroes | Clear::Holes, false) => ZEROES_MAX,
-        (Clear::Zeroes | Clear::Holes, true) => ZEROES_BESIDE_OTHERS_MAX,
+fn longest(geometry: &Geometry, what: Clear, is_contended: bool) -> Sectors {
+    let moves_data = match what {
+        Clear::Trim => false,
+        Clear::Holes => !geometry.fast_holes,
+        Clear::Zeroes => !geometry.fast_zeroes,
+    };
+    match (moves_data, is_contended) {
+        (false, false) => HOLE_MAX,
+        (false, true) => HOLE_BESIDE_OTHERS_MAX,
+        (true, false) => ZEROES_MAX,
+        (true, true) => ZEROES_BESIDE_OTHERS_MAX,
     }
 }
 
@@ -160,8 +170,10 @@ mod tests {
 
     const MIB: u64 = 2048;
 
-    fn pieces(stripe: u64, chunk: u64, what: Clear, start: u64, length: u64) -> Vec<(u64, u64)> {
-        let geometry = Geometry {
+    const GIB: u64 = MIB << 10;
+
+    fn geometry(stripe: u64, chunk: u64) -> Geometry {
+        Geometry {
             size: Sectors(1 << 40),
             logical_block: Sectors(1),
             physical_block: Sectors(8),
@@ -170,13 +182,18 @@ mod tests {
             io_max: Sectors(1 << 16),
             segments_max: 1024,
             discard_granularity: Sectors(1),
-            zeroes_after_discard: false,
+            fast_holes: false,
+            fast_zeroes: false,
             volatile_cache: true,
-        };
+        }
+    }
+
+    fn pieces(stripe: u64, chunk: u64, what: Clear, start: u64, length: u64) -> Vec<(u64, u64)> {
+        let geometry = geometry(stripe, chunk);
         let mut rest = Range::new(Sector(start), Sectors(length));
         let mut list = Vec::new();
         while !rest.length.is_zero() {
-            let piece = first_piece(&geometry, longest(what, false), rest);
+            let piece = first_piece(&geometry, longest(&geometry, what, false), rest);
             assert_eq!(piece.start, rest.start);
             list.push((piece.start.0, piece.length.0));
             rest = Range::between(piece.end(), rest.end());
@@ -192,7 +209,19 @@ mod tests {
         assert_eq!(pieces(3 * MIB, MIB, Clear::Zeroes, 5, 4 * MIB), one, "what fits one piece is not cut");
         let no_stripes = [(5, 4 * MIB), (5 + 4 * MIB, 1)];
         assert_eq!(pieces(0, 0, Clear::Zeroes, 5, 4 * MIB + 1), no_stripes);
-        assert_eq!(pieces(128, 128, Clear::Trim, 0, 40 * MIB), [(0, 32 * MIB), (32 * MIB, 8 * MIB)]);
+        assert_eq!(pieces(128, 128, Clear::Trim, 0, 5 * GIB), [(0, 4 * GIB), (4 * GIB, GIB)]);
+    }
+
+    #[test]
+    fn what_moves_no_data_is_cut_for_other_clients_only() {
+        let (slow, fast) = (geometry(0, 0), Geometry { fast_holes: true, fast_zeroes: false, ..geometry(0, 0) });
+        let lengths = |what| {
+            [(&slow, false), (&slow, true), (&fast, false), (&fast, true)]
+                .map(|(geometry, is_contended)| longest(geometry, what, is_contended).0)
+        };
+        assert_eq!(lengths(Clear::Trim), [4 * GIB, 32 * MIB, 4 * GIB, 32 * MIB]);
+        assert_eq!(lengths(Clear::Holes), [4 * MIB, MIB, 4 * GIB, 32 * MIB]);
+        assert_eq!(lengths(Clear::Zeroes), [4 * MIB, MIB, 4 * MIB, MIB], "zeroes that keep their space may be written");
     }
 
     #[test]

@@ -151,10 +151,12 @@ pub(crate) fn check(offer: &Offer, agreement: Agreement, request: &Request) -> R
             check_flags(request, flags | CommandFlags::NO_HOLE | CommandFlags::FAST_ZERO)?;
             check_writable(offer, agreement)?;
             let range = check_range(offer, request, true)?;
-            if request.flags.contains(CommandFlags::FAST_ZERO) && !offer.zeroes_are_fast {
+            let what = Clear::of(request);
+            let is_fast = if what == Clear::Holes { offer.fast_holes } else { offer.fast_zeroes };
+            if request.flags.contains(CommandFlags::FAST_ZERO) && !is_fast {
                 return Err(Refusal::ZeroesAreSlow);
             }
-            Ok(Work::Clear(Clear::of(request), range, fua))
+            Ok(Work::Clear(what, range, fua))
         }
         Command::Cache => {
             check_flags(request, flags)?;
@@ -239,7 +241,8 @@ mod tests {
             io_max: Sectors(1 << 20),
             segments_max: 1024,
             discard_granularity: Sectors(1),
-            zeroes_after_discard: false,
+            fast_holes: false,
+            fast_zeroes: false,
             volatile_cache: true,
         };
         Offer::new(&Export { name: "x".into(), description: String::new(), read_only }, &geometry, 256 << 20)
@@ -391,6 +394,16 @@ mod tests {
             &ask(Command::Read, CommandFlags::DF, 0, 512),
         );
         assert!(matches!(without_structured, Err(Refusal::Flags { .. })));
+    }
+
+    #[test]
+    fn fast_zeroes_are_refused_where_they_are_no_faster_than_data() {
+        let ways = [CommandFlags::FAST_ZERO, CommandFlags::FAST_ZERO | CommandFlags::NO_HOLE];
+        for (fast_holes, fast_zeroes) in [(false, false), (true, false), (true, true)] {
+            let offer = Offer { fast_holes, fast_zeroes, ..offer(false) };
+            let found = ways.map(|flags| code(&offer, ask(Command::WriteZeroes, flags, 0, 512)));
+            assert_eq!(found, [fast_holes, fast_zeroes].map(|is_fast| if is_fast { Ok(()) } else { Err(ENOTSUP) }));
+        }
     }
 
     #[test]

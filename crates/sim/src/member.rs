@@ -562,7 +562,7 @@ impl Device for SimMember {
             return Err(ErrorKind::Unsupported.into());
         }
         let mut bytes = vec![0; range.length.len_bytes()];
-        if !self.0.geometry.zeroes_after_discard {
+        if !self.0.geometry.fast_holes {
             // Each sector then holds its old bytes, zeroes or garbage.
             let start = range.start.0 as usize * SECTOR_BYTES;
             for (index, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {

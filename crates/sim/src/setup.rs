@@ -458,7 +458,8 @@ impl Setup {
             io_max: Sectors(2048),
             segments_max: 1024,
             discard_granularity: Sectors(self.discard.0),
-            zeroes_after_discard: self.discard.1,
+            fast_holes: self.discard.1,
+            fast_zeroes: false,
             volatile_cache: true,
         };
         let factor = if self.slow_disk == Some(slot) { 30 } else { 1 };

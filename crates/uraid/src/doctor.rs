@@ -112,7 +112,7 @@ fn facts(report: &Report, layout: &Layout) -> Facts {
         facts.members.push(MemberFacts {
             data_start: member.data_offset.zip(drive.as_ref()).map(|(offset, drive)| Sector(drive.start.0 + offset)),
             physical_block: drive.as_ref().and_then(|drive| drive.physical_block),
-            is_block_device: drive.is_some(),
+            lacks_holes: drive.is_some_and(|drive| drive.lacks_holes),
             name,
         });
     }

@@ -22,10 +22,15 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// An array `home` of members of 16 MiB.
     pub(crate) fn new(level: &str, slots: usize, options: &[&str]) -> Mounted {
+        let clean = if matches!(level, "linear" | "raid0") { "" } else { "--assume-clean" };
+        Mounted::with_options(level, slots, clean, options)
+    }
+
+    /// The same with other options of `create`.
+    pub(crate) fn with_options(level: &str, slots: usize, create: &str, options: &[&str]) -> Mounted {
         let scratch = Scratch::new();
         let members = scratch.members("m", slots, 16 * MIB);
-        let clean = if matches!(level, "linear" | "raid0") { "" } else { "--assume-clean" };
-        scratch.create("home", &format!("-l {level} -n {slots} {clean}"), &members);
+        scratch.create("home", &format!("-l {level} -n {slots} {create}"), &members);
         Mounted::serve(scratch, members, options)
     }
 

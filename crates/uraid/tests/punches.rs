@@ -1,12 +1,15 @@
 //! The space of members that are files: what gives it back, and what keeps it.
-//! Owns: punches and zeroes of the file of `--fuse`, trims and zeroes of NBD, on every level. Not here: that they are
-//! exact (`fuse`, `fuse_loop`, the simulator).
+//! Owns: punches and zeroes of the file of `--fuse`, trims and zeroes of NBD, on every level; block devices as members;
+//! arrays that refuse punches. Not here: that they are exact (`fuse`, `fuse_loop`, the simulator).
 
-use crate::common::{Clear, MIB, pattern};
+use crate::common::loop_device::LoopDevice;
+use crate::common::{Clear, MIB, Scratch, pattern};
 use crate::fuse::Mounted;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 const LEVELS: [(&str, usize); 7] =
     [("linear", 2), ("raid0", 2), ("raid1", 2), ("raid10", 4), ("raid4", 3), ("raid5", 3), ("raid6", 4)];
@@ -62,5 +65,69 @@ fn punches_and_trims_of_every_level_give_space_back_and_zero_ranges_keep_it() {
         }
         drop(client);
         mounted.scratch.stop_when_left("home");
+    }
+}
+
+/// A raid5 of loop devices, if they are allowed, and the files under them. The last one may refuse discards.
+fn of_loop_devices(refuses: bool) -> Option<(Mounted, Vec<LoopDevice>, Vec<PathBuf>)> {
+    let scratch = Scratch::new();
+    let files = scratch.members("m", 3, 16 * MIB);
+    let devices: Vec<LoopDevice> = files.iter().map_while(|file| LoopDevice::new(file)).collect();
+    if devices.len() < files.len() {
+        println!("not tested: loop devices need root");
+        return None;
+    }
+    if refuses {
+        devices.last().expect("three").refuse_discards();
+    }
+    let paths: Vec<PathBuf> = devices.iter().map(|device| device.path().to_owned()).collect();
+    scratch.create("home", "-l 5 -n 3 --assume-clean", &paths);
+    Some((Mounted::serve(scratch, paths, &[]), devices, files))
+}
+
+#[test]
+fn a_parity_level_over_block_devices_that_make_holes_gives_space_back() {
+    let Some((mounted, _devices, files)) = of_loop_devices(false) else { return };
+    let space = || files.iter().map(|file| fs::metadata(file).expect("a file").blocks() * 512).collect::<Vec<u64>>();
+    let mut client = mounted.served().client();
+    let size = client.size;
+    for way in [Way::Nbd(Clear::Trim), Way::Fuse(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)] {
+        mounted.served().write_all(0, &pattern(9, size as usize));
+        assert_eq!(client.flush().expect("connected"), 0);
+        let before = space();
+        assert!(before.iter().all(|bytes| *bytes > 12 * MIB), "{way:?}: {before:?}");
+        match way {
+            Way::Fuse(flags) => fallocate(mounted.open(), flags, 0, size).expect("taken"),
+            Way::Nbd(command) => assert_eq!(client.clear(command, 0, size as u32).expect("connected"), 0),
+        }
+        assert_eq!(client.flush().expect("connected"), 0);
+        let after = space();
+        assert!(after.iter().all(|bytes| *bytes <= REST_MAX), "{way:?}: {before:?}, then {after:?}");
+        assert_eq!(mounted.served().first_difference(&vec![0; size as usize]), None, "{way:?}");
+    }
+}
+
+/// Punches are refused, also for a part of a block, and trims leave everything as it is. Other zeroes are as exact as ever.
+fn refuses_punches(mounted: &Mounted) {
+    let mut file = mounted.open();
+    let mut model = pattern(9, mounted.served().client().size as usize);
+    file.write_all(&model).expect("all of it");
+    for (at, length) in [(0, model.len() as u64), (MIB, MIB), (5, 100)] {
+        let outcome = fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length);
+        assert_eq!(outcome, Err(rustix::io::Errno::OPNOTSUPP), "{at} {length}");
+    }
+    let trimmed = mounted.served().client().clear(Clear::Trim, 0, model.len() as u32);
+    assert_eq!(trimmed.expect("connected"), 0, "a trim is a hint");
+    assert_eq!(mounted.served().first_difference(&model), None);
+    fallocate(&file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, 700, 5 * MIB).expect("zeroed");
+    model[700..700 + 5 * MIB as usize].fill(0);
+    assert_eq!(mounted.served().first_difference(&model), None);
+}
+
+#[test]
+fn an_array_that_would_have_to_write_zeroes_for_a_punch_refuses_it() {
+    refuses_punches(&Mounted::with_options("raid5", 3, "--consistency-policy=ppl", &[]));
+    if let Some((mounted, ..)) = of_loop_devices(true) {
+        refuses_punches(&mounted);
     }
 }

@@ -202,7 +202,8 @@ pub(crate) fn started_with(
         io_max: size,
         segments_max: 1024,
         discard_granularity: Sectors(1),
-        zeroes_after_discard: false,
+        fast_holes: false,
+        fast_zeroes: false,
         volatile_cache: true,
     };
     let machine = Machine(Rc::new(Inside {

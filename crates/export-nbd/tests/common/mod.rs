@@ -380,7 +380,8 @@ impl Ram {
             io_max: Sectors(1 << 20),
             segments_max: 1024,
             discard_granularity: Sectors(1),
-            zeroes_after_discard: false,
+            fast_holes: false,
+            fast_zeroes: false,
             volatile_cache: true,
         };
         Rc::new(Ram {

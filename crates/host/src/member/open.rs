@@ -133,7 +133,8 @@ fn memory_geometry(size: Sectors, zeroes: bool) -> Geometry {
         io_max: IO_MAX,
         segments_max: SEGMENTS_MAX,
         discard_granularity: PAGE,
-        zeroes_after_discard: zeroes,
+        fast_holes: zeroes,
+        fast_zeroes: zeroes,
         volatile_cache: false,
     }
 }
@@ -259,7 +260,8 @@ fn regular_file(file: &File, status: &Metadata, access: Access, span: &Span) -> 
         io_max: IO_MAX,
         segments_max: SEGMENTS_MAX,
         discard_granularity: if punches { Sectors(block) } else { Sectors::ZERO },
-        zeroes_after_discard: punches,
+        fast_holes: punches,
+        fast_zeroes: punches,
         volatile_cache: true,
     };
     (direct, geometry)
@@ -280,6 +282,9 @@ fn block_device(
     // A device discards whole granules: a window that starts inside one cannot discard.
     let can_discard = queue("discard_max_bytes").is_some_and(|text| text != "0")
         && span.base.is_multiple_of(u64::from(logical.max(512)));
+    // Where a block device has both, the kernel makes holes by its zeroing. A disk that zeroes and does not discard, as
+    // by WRITE SAME, writes all of it.
+    let can_zero = queue("write_zeroes_max_bytes").is_some_and(|text| text != "0");
     let logical_block = Sectors::from_bytes_floor(u64::from(logical.max(512)));
     let geometry = Geometry {
         size: span.size,
@@ -294,7 +299,8 @@ fn block_device(
         } else {
             Sectors::ZERO
         },
-        zeroes_after_discard: false,
+        fast_holes: can_discard && can_zero,
+        fast_zeroes: false,
         // Through the page cache every write is volatile, whatever the device reports.
         volatile_cache: direct.is_none() || queue("write_cache").is_none_or(|text| text != "write through"),
     };

@@ -73,7 +73,8 @@ impl Machine {
             io_max: Sectors(2048),
             segments_max: 1024,
             discard_granularity: Sectors::ZERO,
-            zeroes_after_discard: false,
+            fast_holes: false,
+            fast_zeroes: false,
             volatile_cache: true,
         };
         let executor = Executor::in_order();

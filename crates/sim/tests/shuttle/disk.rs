@@ -67,7 +67,8 @@ impl Disk {
             io_max: Sectors(2048),
             segments_max: 1024,
             discard_granularity: Sectors::ZERO,
-            zeroes_after_discard: false,
+            fast_holes: false,
+            fast_zeroes: false,
             volatile_cache: true,
         };
         let medium = Medium {

@@ -15,6 +15,8 @@ pub(super) struct Drive {
     pub start: Sector,
     pub logical_block: Option<Sectors>,
     pub physical_block: Option<Sectors>,
+    /// As `MemberFacts` has it.
+    pub lacks_holes: bool,
 }
 
 /// A block device in sysfs, whole or a partition.
@@ -56,6 +58,10 @@ impl Node {
         Some((PathBuf::from(file.trim_end_matches('\n')), Sector(offset / SECTOR_BYTES as u64)))
     }
 
+    fn lacks(&self, file: &str) -> bool {
+        number(&self.whole().join("queue").join(file)) == Some(0)
+    }
+
     fn block(&self, file: &str) -> Option<Sectors> {
         let bytes = number(&self.whole().join("queue").join(file))?;
         Some(Sectors(bytes / SECTOR_BYTES as u64))
@@ -76,5 +82,6 @@ pub(super) fn drive_of_member(name: &str) -> Option<Drive> {
         start: Sector(node.start().0 + in_device),
         logical_block: node.block("logical_block_size"),
         physical_block: node.block("physical_block_size"),
+        lacks_holes: node.lacks("discard_max_bytes") || node.lacks("write_zeroes_max_bytes"),
     })
 }

@@ -1,7 +1,7 @@
 //! Block devices for tests.
 //! Owns: [`LoopDevice`]. Invariant: it is detached when it is dropped.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -29,6 +29,12 @@ impl LoopDevice {
         OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(bytes)).expect("a file");
         let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");
         assert!(resized.success());
+    }
+
+    /// Makes it a device that takes no discards.
+    pub fn refuse_discards(&self) {
+        let name = self.0.file_name().expect("a device has a name");
+        fs::write(Path::new("/sys/block").join(name).join("queue/discard_max_bytes"), "0").expect("root");
     }
 
     /// Where it is open, Linux puts this off until it is closed.
