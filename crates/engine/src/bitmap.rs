@@ -395,9 +395,10 @@ impl<W: World> Bitmap<W> {
         let shared = &self.steward.shared;
         assert!(!shared.config.read_only, "nothing is written to a member of a read-only array");
         let start = self.steward.master().bitmap_start(member);
+        let bytes = sabotage::bitmap_bytes(bytes);
         let length = Sectors((bytes.len() / SECTOR_BYTES) as u64);
         let mut pieces = buffers::take(&shared.world, Pool::Metadata, length).await;
-        pieces.copy_from(bytes);
+        pieces.copy_from(&bytes);
         let at: Sector = start + at;
         shared.members.get(member).write(at, pieces.freeze(), Fua::Yes).await
     }

@@ -212,6 +212,8 @@ pub(crate) struct RowWrite {
     pub(crate) fua: Fua,
     /// It is part of a stream: hold the row this long for the stream's next write.
     pub(crate) hold_time: Option<Duration>,
+    /// The new bytes are zeroes, which are to take no space on the members.
+    pub(crate) is_hole: bool,
 }
 
 /// A request to compute bytes of one row without the slots in `avoid`, from `start` of the row's data on.

@@ -222,8 +222,9 @@ impl<W: World> Mirror<W> {
     pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.shared.view();
         let plan = sabotage::zones_to_discard(&self.layout).plan_discard(range, &view.writable());
-        let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| {
-            let outcome = self.shared.members.get(run.index).discard(run.range).await;
+        let outcomes = join_each(of_members(&view, &plan).map(async |(planned, run)| {
+            let range = sabotage::range_to_discard(&self.shared.layout, plan.runs[0].slot, planned, run.range);
+            let outcome = self.shared.members.get(run.index).discard(range).await;
             outcome.map_err(|error| run.failure(Operation::Write, error))
         }));
         let is_gone =

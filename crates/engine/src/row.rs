@@ -59,9 +59,9 @@ impl<W: World> Rows<W> {
         let outcome = match self.only_own_row(range) {
             Some(RowPart { row, start, .. }) => {
                 // Pin the future where it is made: awaiting it by value first moves 1.7 KiB.
-                pin!(self.write_row_owned(RowWrite { row, start, from, fua, hold_time })).await
+                pin!(self.write_row_owned(RowWrite { row, start, from, fua, hold_time, is_hole: false })).await
             }
-            None => Box::pin(self.write_rows(range, from, fua, hold_time)).await,
+            None => Box::pin(self.write_rows(range, from, fua, hold_time, false)).await,
         };
         self.streams.note_answered(range);
         match outcome {
@@ -95,6 +95,7 @@ impl<W: World> Rows<W> {
         from: WritePieces,
         fua: Fua,
         hold_time: Option<Duration>,
+        is_hole: bool,
     ) -> Result<Recorded, IoError> {
         assert!(!range.length.is_zero());
         assert_eq!(from.length(), range.length);
@@ -103,7 +104,7 @@ impl<W: World> Rows<W> {
         loop {
             let some = parts.by_ref().take(ROWS_AT_ONCE).map(|part| {
                 let from = from.slice(part.offset.len_bytes(), part.length.len_bytes());
-                self.ask_owner_to_write(RowWrite { row: part.row, start: part.start, from, fua, hold_time })
+                self.ask_owner_to_write(RowWrite { row: part.row, start: part.start, from, fua, hold_time, is_hole })
             });
             let outcomes = join_all(some).await;
             if outcomes.is_empty() {
@@ -163,18 +164,18 @@ impl<W: World> Rows<W> {
     /// Makes the range read as zeroes: whole rows on every member at once, the rest as data.
     pub(crate) async fn zero(&self, range: ArrayRange, how: Zeroing) -> Result<Recorded, IoError> {
         if self.shared.has_log {
-            return self.write_zeroes_as_data(range).await;
+            return self.write_zeroes_as_data(range, how).await;
         }
         let cut = WholeRows::of(range, self.layout.stripe());
         let mut result = None;
         if let Some(part) = cut.before {
-            result = Some(self.write_zeroes_as_data(part).await?);
+            result = Some(self.write_zeroes_as_data(part, how).await?);
         }
         for rows in cut.steps() {
             result = Some(self.io.zero_rows(rows, how).await?);
         }
         if let Some(part) = cut.behind {
-            result = Some(self.write_zeroes_as_data(part).await?);
+            result = Some(self.write_zeroes_as_data(part, how).await?);
         }
         Ok(result.expect("the range is not empty"))
     }
@@ -193,12 +194,14 @@ impl<W: World> Rows<W> {
         self.shared.note_zeroed(&self.layout, zeroed);
     }
 
-    async fn write_zeroes_as_data(&self, range: ArrayRange) -> Result<Recorded, IoError> {
+    /// Parts of rows: the old data and parity may be read, and the parity is computed.
+    async fn write_zeroes_as_data(&self, range: ArrayRange, how: Zeroing) -> Result<Recorded, IoError> {
         let block =
             buffers::take(&self.shared.world, Pool::Request, Sectors(ZEROES_MAX.min(range.length.0).min(128))).await;
         let mut block = block;
         block.fill(0);
         let block = block.freeze();
+        let is_hole = how == Zeroing::Punch;
         let mut at = range.start;
         let mut result = None;
         while at < range.end() {
@@ -209,7 +212,7 @@ impl<W: World> Rows<W> {
                 zeroes.append(block.slice(0, bytes));
             }
             assert_eq!(zeroes.length(), length);
-            result = Some(self.write_rows(ArrayRange::new(at, length), zeroes, Fua::No, None).await?);
+            result = Some(self.write_rows(ArrayRange::new(at, length), zeroes, Fua::No, None, is_hole).await?);
             at = at + length;
         }
         Ok(result.expect("the range is not empty"))
@@ -230,7 +233,7 @@ impl<W: World> Rows<W> {
         let mut batch = visit.take_waiting();
         assert!(!batch.is_empty(), "the holder's own write waits in the row until a holder takes it");
         let update = match &batch[..] {
-            [only] => self.io.plan_update(row, only.write.start, only.write.from.length()),
+            [only] if !only.write.is_hole => self.io.plan_update(row, only.write.start, only.write.from.length()),
             _ => None,
         };
         match update {
@@ -261,6 +264,7 @@ impl<W: World> Rows<W> {
         self.shared.count(|counters| counters.writes_absorbed += batch.len() as u64 - 1);
         let mut overlay = Overlay::default();
         let mut fua = Fua::No;
+        let is_hole = batch.iter().all(|waiting| waiting.write.is_hole);
         let mut writes: SmallVec<[Part; 1]> = SmallVec::new();
         for Waiting { write, outcome } in batch {
             assert_eq!(write.row, row, "a write waits in its own row");
@@ -272,7 +276,7 @@ impl<W: World> Rows<W> {
             overlay.add(self.layout.chunk(), write.start, write.from);
         }
         let map = self.layout.row(row);
-        let mut intervals = overlay.into_intervals(map.data.len(), self.io.partial_max(), self.io.full_max());
+        let mut intervals = overlay.into_intervals(map.data.len(), self.io.partial_max(), self.io.full_max(), is_hole);
         let result = if intervals.len() == 1 {
             let only = intervals.pop().expect("there is one");
             pin!(self.io.write_interval(&map, only, fua)).await

@@ -14,7 +14,7 @@ mod update;
 use crate::buffers;
 use crate::failure::{Failure, ReadError};
 use crate::mark::{self, Mark};
-use crate::member_io::MemberRun;
+use crate::member_io::{MemberRun, Zeroing};
 use crate::recorded::{NotRecorded, Recorded};
 use crate::row_parity::{NewParity, OldBytes, generate, modify, parities_agree, recover_blocks};
 use crate::row_plan::{Blocks, Interval, RowPlan, Segment, blocks_of, choose, reads_of, reads_to_verify};
@@ -281,6 +281,7 @@ impl<W: World> RowIo<W> {
             assert_eq!(pieces.length(), interval.length, "parity is as long as the data");
         }
         let logged = self.log(map, &interval, &parity, view).await?;
+        let is_hole = interval.is_hole;
         let of_data = interval.new.into_iter().map(|new| (map.data[new.data], new.from));
         let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
@@ -300,7 +301,7 @@ impl<W: World> RowIo<W> {
             (planned.and(Recorded::by(view)), writes)
         });
         let outcomes = join_each(
-            writes.into_iter().map(|(run, from)| async move { self.shared.write_run(&run, from, fua).await }),
+            writes.into_iter().map(|(run, from)| async move { self.write_or_punch(&run, from, fua, is_hole).await }),
         );
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
         // Give back the memory and the permit: other rows need not wait for the record of this one.
@@ -312,6 +313,26 @@ impl<W: World> RowIo<W> {
         // Until the superblocks say that a member missed this write, a crash could leave it in the array with old data.
         drop(logged);
         outcome
+    }
+
+    /// Writes a block, or makes it a hole if it is zeroes that are to take no space.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    #[inline]
+    fn write_or_punch(
+        &self,
+        run: &MemberRun,
+        from: WritePieces,
+        fua: Fua,
+        is_hole: bool,
+    ) -> impl Future<Output = Result<(), Failure>> {
+        async move {
+            if is_hole && from.iter().all(|piece| piece.iter().all(|byte| *byte == 0)) {
+                assert_eq!(fua, Fua::No, "no write with FUA is a hole");
+                // Boxed to keep the future of a write small.
+                return Box::pin(Zeroing::Punch.run(&self.shared, run)).await;
+            }
+            self.shared.write_run(run, from, fua).await
+        }
     }
 
     /// Records the failures of writes to a part of a row. If that fails, the part is torn.

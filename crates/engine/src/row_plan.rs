@@ -116,11 +116,13 @@ impl Overlay {
     }
 
     /// The stretches of the chunk in which the same data chunks are covered, ascending, and no longer than the bounds.
+    /// `is_hole`: of all the writes.
     pub(crate) fn into_intervals(
         mut self,
         data_chunks: usize,
         partial_max: Sectors,
         full_max: Sectors,
+        is_hole: bool,
     ) -> SmallVec<[Interval; 1]> {
         assert!(!partial_max.is_zero() && partial_max <= full_max);
         assert!(!self.segments.is_empty(), "a row is taken for a write");
@@ -130,7 +132,7 @@ impl Overlay {
         let is_even = |segment: &Segment| (segment.start, segment.from.length()) == (start, length);
         let is_ascending = self.segments.windows(2).all(|pair| pair[0].data < pair[1].data);
         if length <= longest && is_ascending && self.segments.iter().all(is_even) {
-            return smallvec![Interval { start, length, new: self.segments }];
+            return smallvec![Interval { start, length, new: self.segments, is_hole }];
         }
         let mut edges: Vec<Sectors> = self.segments.iter().flat_map(|segment| [segment.start, segment.end()]).collect();
         edges.sort_unstable();
@@ -150,7 +152,7 @@ impl Overlay {
                 let length = Sectors(longest.0.min((pair[1] - at).0));
                 let new: SmallVec<[Segment; 1]> = self.covering(at).map(|segment| segment.cut(at, length)).collect();
                 assert_eq!(new.len(), covered, "within an interval a chunk is covered wholly or not at all");
-                intervals.push(Interval { start: at, length, new });
+                intervals.push(Interval { start: at, length, new, is_hole });
                 at += length;
             }
         }
@@ -170,6 +172,8 @@ pub(crate) struct Interval {
     pub(crate) length: Sectors,
     /// The new bytes of each covered data chunk, ascending; each is as long as the interval.
     pub(crate) new: SmallVec<[Segment; 1]>,
+    /// The new bytes are zeroes, which are to take no space on the members.
+    pub(crate) is_hole: bool,
 }
 
 impl Interval {
@@ -182,7 +186,8 @@ impl Interval {
     pub(crate) fn part(&self, start: Sectors, length: Sectors) -> Interval {
         assert!(!length.is_zero() && start + length <= self.length, "a part is inside");
         let start = self.start + start;
-        Interval { start, length, new: self.new.iter().map(|new| new.cut(start, length)).collect() }
+        let new = self.new.iter().map(|new| new.cut(start, length)).collect();
+        Interval { start, length, new, is_hole: self.is_hole }
     }
 }
 
@@ -396,7 +401,7 @@ mod tests {
         (0..12).for_each(|at| overlay.add(Sectors(4), Sectors(at), bytes(at as u8)));
         assert_eq!(overlay.segments.len(), 3);
         overlay.add(Sectors(4), Sectors(5), bytes(99));
-        let intervals = overlay.into_intervals(3, Sectors(4), Sectors(4));
+        let intervals = overlay.into_intervals(3, Sectors(4), Sectors(4), false);
         let found: Vec<Vec<u8>> = (0..3)
             .map(|data| {
                 let of_data = intervals.iter().map(|interval| interval.new[data].from.to_vec());
@@ -417,7 +422,7 @@ mod tests {
         let mut overlay = Overlay::default();
         overlay.add(Sectors(8), Sectors(4), bytes(14, 1)); // data 0 from 4, data 1 whole, data 2 up to 2
         overlay.add(Sectors(8), Sectors(10), bytes(2, 2)); // over data 1, 2..4
-        let intervals = overlay.into_intervals(3, Sectors(3), Sectors(8));
+        let intervals = overlay.into_intervals(3, Sectors(3), Sectors(8), false);
         let shape: Vec<(u64, u64, String)> = intervals
             .iter()
             .map(|interval| {

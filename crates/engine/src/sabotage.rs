@@ -9,8 +9,8 @@ pub(crate) mod run;
 use std::borrow::Cow;
 #[cfg(feature = "sabotage")]
 use uraid_block::ReadPieces;
-use uraid_block::{Arena, Fua, Sectors, Slot, SlotSet};
-use uraid_layout::{CopyLayout, Layout, Level};
+use uraid_block::{Arena, Fua, Range, Sector, Sectors, Slot, SlotSet};
+use uraid_layout::{CopyLayout, Layout, Level, Run};
 
 /// A mistake the engine makes on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,11 +138,15 @@ pub enum Sabotage {
     FlushNotBehind,
     /// Gives the lock and the epoch of a write back when it is answered, though a member does not have it yet.
     BehindUnheld,
+    /// Discards the other near copies of a raid10 from the start of the first chunk on (R1).
+    DiscardFromChunk,
+    /// Writes pages of a bitmap in whole optimal I/Os, past the bitmap's end (R11).
+    BitmapPastEnd,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 61] = [
+    pub const ALL: [Sabotage; 63] = [
         Sabotage::SkipRecord,
         Sabotage::RecordOnce,
         Sabotage::FailOneByOne,
@@ -204,6 +208,8 @@ impl Sabotage {
         Sabotage::ReadNotBehind,
         Sabotage::FlushNotBehind,
         Sabotage::BehindUnheld,
+        Sabotage::DiscardFromChunk,
+        Sabotage::BitmapPastEnd,
     ];
 }
 
@@ -299,6 +305,28 @@ pub(crate) fn zones_to_discard(layout: &CopyLayout) -> Cow<'_, CopyLayout> {
         return Cow::Owned(other);
     }
     Cow::Borrowed(layout)
+}
+
+/// The sectors of a member that the discard of a run, which has this range there, is sent to. `first`: the slot of the first run.
+#[inline(always)]
+pub(crate) fn range_to_discard(layout: &Layout, first: Slot, run: &Run, range: Range) -> Range {
+    if is(Sabotage::DiscardFromChunk) && layout.level() == Level::Raid10 && run.slot != first {
+        let before = run.at.0 % layout.chunk().0;
+        return Range::new(Sector(range.start.0 - before), range.length + Sectors(before));
+    }
+    range
+}
+
+/// The bytes of a bitmap to write, from the first on.
+#[inline(always)]
+pub(crate) fn bitmap_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const OPTIMAL_IO_BYTES: usize = 32 << 10;
+    if is(Sabotage::BitmapPastEnd) {
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len().next_multiple_of(OPTIMAL_IO_BYTES), 0);
+        return Cow::Owned(padded);
+    }
+    Cow::Borrowed(bytes)
 }
 
 /// Whether the chosen mistake is made where a write goes to its copies by a plan: such a write must not take the short

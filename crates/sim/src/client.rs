@@ -352,6 +352,7 @@ impl Client {
         let outcome = match kind {
             Kind::Write { .. } => self.array.write(Sector(at), from, fua).await,
             Kind::Discard => self.array.discard(range).await,
+            Kind::Zeroes if op.is_multiple_of(2) => self.array.punch_hole(range).await,
             Kind::Zeroes | Kind::Read | Kind::Flush | Kind::Pause => self.array.write_zeroes(range).await,
         };
         let began = self.session.oracle.borrow_mut().end_write(op, at, length, outcome.is_ok(), fua == Fua::Yes);

@@ -29,7 +29,14 @@ pub struct Find {
 }
 
 /// The bugs.
-pub const ENTRIES: [Entry; 12] = [
+pub const ENTRIES: [Entry; 14] = [
+    Entry {
+        id: "R1",
+        description: "md raid10 of December 2020 discarded the second near copy from the start of its chunk: up to a \
+                      chunk before the range was lost on it (md: d30588b2731f; Launchpad 1907262)",
+        switch: Sabotage::DiscardFromChunk,
+        finders: &["I8", "I1"],
+    },
     Entry {
         id: "R2",
         description: "md raid0 from 3.14 on computed all zones but the first by another layout than before: members of \
@@ -63,6 +70,13 @@ pub const ENTRIES: [Entry; 12] = [
         description: "degraded raid4/5/6 returned zeroes: a completion overwrote an error with success (md: 033d5ac6)",
         switch: Sabotage::ZeroesForError,
         finders: &["I1", "I7"],
+    },
+    Entry {
+        id: "R11",
+        description: "md rounded a write of its bitmap up to the optimal I/O size of the disk, past the bitmap's end \
+                      and the memory that held it (md: 4274abe8)",
+        switch: Sabotage::BitmapPastEnd,
+        finders: &["I9", "I8"],
     },
     Entry {
         id: "R17",

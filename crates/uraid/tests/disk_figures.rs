@@ -1,5 +1,5 @@
-//! Real file systems on arrays, in figures: mkfs and fstrim of large arrays beside one file (report S0), and whole stripes
-//! of XFS under its mount options (report S2).
+//! Arrays as disks, in figures: mkfs and fstrim of large arrays beside one file (report S0), whole stripes of XFS under its
+//! mount options (report S2), what each path to an array costs.
 //! Owns: the times, the member requests, the rows. Not here: that file systems are right (`fuse_loop`), `doctor`'s own tests.
 //! Measures, and needs root with loop devices, so it runs only when asked for:
 //! `cargo test --release -p uraid --test disk_figures -- --ignored --nocapture`.
@@ -22,7 +22,7 @@ struct Disk {
     is_mounted: bool,
     device: LoopDevice,
     control: PathBuf,
-    _served: Served,
+    served: Served,
     _without_discards: Option<LoopDevice>,
     scratch: Scratch,
 }
@@ -80,7 +80,7 @@ impl Disk {
     fn new(scratch: Scratch, served: Served, control: PathBuf, file: &Path) -> Disk {
         let device = LoopDevice::with_options(file, &["--direct-io=on"]).expect("root and losetup");
         fs::create_dir(scratch.path("root")).expect("a folder");
-        Disk { is_mounted: false, device, control, _served: served, _without_discards: None, scratch }
+        Disk { is_mounted: false, device, control, served, _without_discards: None, scratch }
     }
 
     fn root(&self) -> PathBuf {
@@ -161,7 +161,7 @@ fn mkfs_and_fstrim_of_large_arrays_beside_one_file() {
         ("raid6", &[], 4, MEMBER, true),
     ];
     println!(
-        "| array | mkfs.xfs | discards of the loop device | requests to members | fstrim after a delete | discards | requests | fstrim, aged | discards | requests |"
+        "| array | mkfs.xfs | discards of the loop device | requests to members | fstrim after a delete | discards | requests | fstrim of ext4, 10^5 free extents | discards | requests |"
     );
     println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     for (level, layout, slots, member, lacks_discards) in shapes {
@@ -181,6 +181,14 @@ fn mkfs_and_fstrim_of_large_arrays_beside_one_file() {
             assert!(done.success() != lacks_discards, "refused where a member takes none");
         };
         let trimmed = timed(&mut disk, trim);
+        disk.umount();
+        run("xfs_repair", &["-n", disk.device()]);
+        // ext4 trims each free extent; XFS leaves most of many small ones out.
+        run("mkfs.ext4", &["-q", "-F", "-T", "largefile4", "-E", "nodiscard", disk.device()]);
+        disk.mount("defaults");
+        if !lacks_discards {
+            trim(&mut disk);
+        }
         age(&root, AGED);
         let aged = timed(&mut disk, trim);
         let cells = [made, trimmed, aged]
@@ -188,7 +196,81 @@ fn mkfs_and_fstrim_of_large_arrays_beside_one_file() {
         let lacks = if lacks_discards { ", one without discards" } else { "" };
         println!("| {level} {} of {slots}{lacks} | {} |", layout.last().unwrap_or(&""), cells.join(" | "));
         disk.umount();
-        run("xfs_repair", &["-n", disk.device()]);
+        run("e2fsck", &["-f", "-n", disk.device()]);
+    }
+}
+
+/// One job of fio.
+struct Job {
+    name: &'static str,
+    words: &'static [&'static str],
+    /// Whether the figure is MB/s; otherwise it is thousands of requests a second.
+    is_stream: bool,
+}
+
+const JOBS: [Job; 6] = [
+    Job { name: "4 KiB reads, one at a time", words: &["--rw=randread", "--bs=4k"], is_stream: false },
+    Job { name: "4 KiB reads, 32 at once", words: &["--rw=randread", "--bs=4k", "--iodepth=32"], is_stream: false },
+    Job { name: "4 KiB writes, one at a time", words: &["--rw=randwrite", "--bs=4k"], is_stream: false },
+    Job { name: "4 KiB writes, 32 at once", words: &["--rw=randwrite", "--bs=4k", "--iodepth=32"], is_stream: false },
+    Job { name: "1 MiB reads in order, 4 at once", words: &["--rw=read", "--bs=1m", "--iodepth=4"], is_stream: true },
+    Job { name: "1 MiB writes in order, 4 at once", words: &["--rw=write", "--bs=1m", "--iodepth=4"], is_stream: true },
+];
+
+fn fio(job: &Job, place: &str, size: &str) -> f64 {
+    const SECONDS: &str = "--runtime=3";
+    let of = if place.starts_with("nbd") {
+        vec!["--ioengine=nbd".to_owned(), format!("--uri={place}")]
+    } else {
+        vec!["--ioengine=io_uring".to_owned(), "--direct=1".to_owned(), format!("--filename={place}")]
+    };
+    let mut words = vec!["--name=path", "--output-format=json", "--time_based", SECONDS, size];
+    words.extend(of.iter().map(String::as_str));
+    words.extend(job.words);
+    let value: Value = serde_json::from_str(&run("fio", &words)).expect("JSON");
+    let done = |way: &str, what: &str| value["jobs"][0][way][what].as_f64().expect("a number");
+    let what = if job.is_stream { "bw_bytes" } else { "iops" };
+    (done("read", what) + done("write", what)) / if job.is_stream { 1e6 } else { 1e3 }
+}
+
+#[test]
+#[ignore = "measures; run with --release --nocapture"]
+fn fio_of_each_path_beside_a_bare_file() {
+    const BYTES: u64 = 2 << 30;
+    const ROUNDS: usize = 5;
+    let disk = Disk::of_files("linear", &["--force"], 1, BYTES + (64 << 20), false);
+    let bare = disk.scratch.path("bare");
+    let bare_loop_file = disk.scratch.path("bare-under-loop");
+    for file in [&bare, &bare_loop_file] {
+        fs::File::create(file).and_then(|file| file.set_len(BYTES)).expect("room");
+    }
+    let bare_loop = LoopDevice::with_options(&bare_loop_file, &["--direct-io=on"]).expect("root and losetup");
+    let uri = format!("nbd+unix:///disk?socket={}", text(&disk.served.socket()));
+    let places = [
+        ("bare file", text(&bare)),
+        ("loop device on a bare file", text(bare_loop.path())),
+        ("file of --fuse", &text(&disk.scratch.path("files/disk")).to_owned()),
+        ("loop device on the file of --fuse", disk.device()),
+        ("NBD, unix socket", uri.as_str()),
+    ];
+    let size = format!("--size={BYTES}");
+    // Written once, so that no figure is of holes.
+    for (_, place) in places.iter().filter(|(_, place)| *place != disk.device() && !place.starts_with("nbd")) {
+        let fill = ["--name=fill", "--rw=write", "--bs=1m", "--iodepth=8", "--ioengine=io_uring", "--direct=1", &size];
+        run("fio", &[&fill[..], &[&format!("--filename={place}")]].concat());
+    }
+    println!("| fio | {} |", places.map(|(name, _)| name).join(" | "));
+    println!("|---|{}", "--:|".repeat(places.len()));
+    for job in &JOBS {
+        let mut figures = vec![Vec::new(); places.len()];
+        for _ in 0..ROUNDS {
+            places.iter().zip(&mut figures).for_each(|((_, place), one)| one.push(fio(job, place, &size)));
+        }
+        let cells = figures.iter_mut().map(|one| {
+            one.sort_by(f64::total_cmp);
+            format!("{:.1} ({:.1}..{:.1})", one[ROUNDS / 2], one[0], one[ROUNDS - 1])
+        });
+        println!("| {} | {} |", job.name, cells.collect::<Vec<_>>().join(" | "));
     }
 }
 

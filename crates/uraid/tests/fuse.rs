@@ -359,6 +359,51 @@ fn what_cannot_be_a_mount_point_is_refused_with_the_reason() {
     dead.expect_refused(&["transport endpoint is not connected", &format!("umount {folder}"), "fusermount3 -u"]);
 }
 
+/// A shell in a mount namespace of its own, whose /dev has what a program needs, and what `more` makes.
+fn with_other_dev(scratch: &Scratch, more: &str, words: &str) -> Option<String> {
+    const DEVICES: &str = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
+    let may_mount = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        println!("not tested: a mount namespace needs root");
+        return None;
+    }
+    let script = format!("{DEVICES} && {more} && exec {words}");
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .env("URAID_RUNTIME_DIR", scratch.path(""))
+        .stdin(Stdio::null())
+        .output()
+        .expect("util-linux has it");
+    assert!(!output.status.success(), "it is refused");
+    Some(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_missing_device_right_or_helper_is_named_and_the_array_is_not_served() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 16 * MIB);
+    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
+    let folder = scratch.path("files");
+    fs::create_dir(&folder).expect("a folder");
+    let binary = scratch.binary();
+    let [binary, folder, one, two] =
+        [&binary, &folder, &members[0], &members[1]].map(|path| path.to_str().expect("ASCII").to_owned());
+    let serve = format!("{binary} serve --fuse {folder} {one} {two}");
+    let as_user = format!("env PATH=/nowhere /usr/bin/setpriv --reuid=65534 --regid=65534 --clear-groups {serve}");
+    let all = scratch.path("");
+    let given = Command::new("chown").args(["-R", "65534:65534"]).arg(&all).status().expect("coreutils has it");
+    assert!(given.success() || !rustix::process::geteuid().is_root());
+    let cases = [
+        ("true", &serve, "/dev/fuse: no such file or directory (errno 2): the kernel has no FUSE"),
+        ("mknod -m 600 /dev/fuse c 10 229", &as_user, "/dev/fuse: permission denied (errno 13); expected the right to"),
+        ("mknod -m 666 /dev/fuse c 10 229", &as_user, "fusermount3 is not installed, and only root may mount without"),
+    ];
+    for (more, words, expected) in cases {
+        let Some(said) = with_other_dev(&scratch, more, words) else { return };
+        assert!(said.contains(expected), "{more}: {said}");
+    }
+}
+
 #[test]
 fn several_arrays_are_several_files_of_one_folder() {
     let scratch = Scratch::new();

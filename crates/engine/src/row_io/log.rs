@@ -100,7 +100,12 @@ impl<W: World> RowIo<W> {
                 }
                 Some(_) | None => {
                     let new = smallvec::smallvec![segment.clone()];
-                    runs.push(Interval { start: interval.start, length: interval.length, new });
+                    runs.push(Interval {
+                        start: interval.start,
+                        length: interval.length,
+                        new,
+                        is_hole: interval.is_hole,
+                    });
                 }
             }
         }

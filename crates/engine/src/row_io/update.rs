@@ -164,7 +164,8 @@ impl<W: World> RowIo<W> {
         let map = self.layout.row(row);
         assert_eq!(map.data[block.data], block.slot, "the block is of its row");
         let (start, length) = (block.start, from.length());
-        let interval = Interval { start, length, new: smallvec![Segment { data: block.data, start, from }] };
+        let interval =
+            Interval { start, length, new: smallvec![Segment { data: block.data, start, from }], is_hole: false };
         self.write_planned(&map, interval, fua, room, failed).await
     }
 

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 /// How long the kernel may take to let a loop device go.
 const DETACH_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+/// How long a file system may stay busy that is to be unmounted.
+const BUSY_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A loop device that is detached when this is dropped.
 pub(super) struct LoopDevice {
@@ -82,8 +84,17 @@ pub(super) fn mount(device: &Path, folder: &Path, args: &MountArgs) -> Result<()
     run(command.arg("--").arg(device).arg(folder)).map(drop)
 }
 
+/// Unmounts the folder. The kernel calls it busy for a moment longer than a program has it open, so this tries for a
+/// second, as `stop` does.
 pub(super) fn umount(folder: &Path) -> Result<(), MountError> {
-    run(Command::new("umount").arg("--").arg(folder)).map(drop)
+    let began = Instant::now();
+    loop {
+        let outcome = run(Command::new("umount").arg("--").arg(folder)).map(drop);
+        if outcome.is_ok() || began.elapsed() >= BUSY_TIME_MAX {
+            return outcome;
+        }
+        std::thread::sleep(LOOK_AGAIN_AFTER);
+    }
 }
 
 /// What the program printed.

@@ -196,7 +196,7 @@ Where an array can miss members, every single one is left out, and every pair wh
 
 | column | a check is |
 |---|---|
-| examine | `mdadm --examine` of all members of an array that uraid created over garbage, resynced and filled over NBD: checksum correct, clean, each in its slot |
+| examine | `mdadm --examine` of all members of an array that uraid created over garbage, resynced, filled over NBD, and discarded and punched in the middle of chunks: checksum correct, clean, each in its slot |
 | md reads | the kernel assembles that array; sha256 of the whole content is equal |
 | md check | the kernel had nothing to resync, and `mismatch_cnt` is 0 after `check` |
 | md degraded | the kernel assembles it without a set of members; sha256 equal |

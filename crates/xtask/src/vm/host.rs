@@ -123,16 +123,62 @@ impl Served {
 
     /// Writes `bytes` random bytes to the start of the array and stops it: the sha256 of all that was read back.
     pub(crate) fn fill_and_stop(self, folder: &Path, bytes: u64) -> Lab<String> {
-        let (data, whole) = (folder.join("data"), folder.join("whole"));
-        random_image(&data, bytes)?;
-        nbdcopy(&data.display().to_string(), &self.uri)?;
-        nbdcopy(&self.uri, &whole.display().to_string())?;
-        self.stop()?;
-        let (wrote, read) = (at(&data, std::fs::read(&data))?, at(&whole, std::fs::read(&whole))?);
+        let wrote = self.fill(folder, bytes)?;
+        let read = self.read_and_stop(folder)?;
         if !read.starts_with(&wrote) {
             return lab_error("what was written over NBD is not what was read");
         }
-        sha256(&whole)
+        sha256(&folder.join("whole"))
+    }
+
+    /// The same, with a discard and a punch of sectors in the middle of chunks between the two. Only these are zeroes
+    /// then: all of the punch, and of the discard as much as the level can.
+    pub(crate) fn fill_clear_and_stop(self, folder: &Path, bytes: u64) -> Lab<String> {
+        let wrote = self.fill(folder, bytes)?;
+        let sector = |at: u64| at / 512 * 512;
+        let discarded = sector(bytes / 8) + 512..sector(bytes * 5 / 8) + 1536;
+        let punched = sector(bytes * 3 / 4) + 512..sector(bytes * 7 / 8) + 1024;
+        let commands = [("discard", &discarded), ("write -z -u", &punched)]
+            .map(|(verb, range)| format!("{verb} {} {}", range.start, range.end - range.start));
+        let words = ["-f", "raw", "-d", "unmap", "-c", &commands[0], "-c", &commands[1], "-c", "flush", &self.uri];
+        let said = output_of(Command::new("qemu-io").args(words))?;
+        if said.contains("failed") {
+            return lab_error(format!("qemu-io could not discard: {}", said.trim()));
+        }
+        let read = self.read_and_stop(folder)?;
+        let mut zeroed = 0;
+        for (at, (was, is)) in (0u64..).step_by(512).zip(wrote.chunks(512).zip(read.chunks(512))) {
+            let is_zero = is.iter().all(|byte| *byte == 0);
+            zeroed += u64::from(is_zero && discarded.contains(&at));
+            let is_right = match (punched.contains(&at), discarded.contains(&at)) {
+                (true, _) => is_zero,
+                (false, true) => is_zero || is == was,
+                (false, false) => is == was,
+            };
+            if !is_right {
+                return lab_error(format!("byte {at} is wrong after {commands:?}"));
+            }
+        }
+        if zeroed == 0 {
+            return lab_error(format!("{commands:?} freed nothing"));
+        }
+        sha256(&folder.join("whole"))
+    }
+
+    /// Writes random bytes to the start of the array.
+    fn fill(&self, folder: &Path, bytes: u64) -> Lab<Vec<u8>> {
+        let data = folder.join("data");
+        random_image(&data, bytes)?;
+        nbdcopy(&data.display().to_string(), &self.uri)?;
+        at(&data, std::fs::read(&data))
+    }
+
+    /// Reads all of the array to the file `whole`, and stops the array.
+    fn read_and_stop(self, folder: &Path) -> Lab<Vec<u8>> {
+        let whole = folder.join("whole");
+        nbdcopy(&self.uri, &whole.display().to_string())?;
+        self.stop()?;
+        at(&whole, std::fs::read(&whole))
     }
 
     /// Asks it to stop, as a service manager would; an exit code other than 0 is an error.

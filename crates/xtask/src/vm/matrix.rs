@@ -129,8 +129,9 @@ fn make_ours(uraid: &Path, folder: &Path, case: &Case) -> Lab<String> {
     }
     output_of(create.args(&members))?;
     let served = Served::start(uraid, folder, &[], &members)?;
-    // Part of the array is written; the rest keeps the garbage that the first resync made consistent.
-    served.fill_and_stop(folder, case.data_bytes())
+    // Part of the array is written, and some of that discarded; the rest keeps the garbage that the first resync made
+    // consistent.
+    served.fill_clear_and_stop(folder, case.data_bytes())
 }
 
 /// Overwrites one block in the middle of the data.
