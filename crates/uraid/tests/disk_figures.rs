@@ -246,10 +246,11 @@ fn fio_of_each_path_beside_a_bare_file() {
     }
     let bare_loop = LoopDevice::with_options(&bare_loop_file, &["--direct-io=on"]).expect("root and losetup");
     let uri = format!("nbd+unix:///disk?socket={}", text(&disk.served.socket()));
+    let file = disk.scratch.path("files/disk");
     let places = [
         ("bare file", text(&bare)),
         ("loop device on a bare file", text(bare_loop.path())),
-        ("file of --fuse", &text(&disk.scratch.path("files/disk")).to_owned()),
+        ("file of --fuse", text(&file)),
         ("loop device on the file of --fuse", disk.device()),
         ("NBD, unix socket", uri.as_str()),
     ];
