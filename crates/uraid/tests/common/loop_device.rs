@@ -2,6 +2,7 @@
 //! Owns: [`LoopDevice`]. Invariant: it is detached when it is dropped.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,10 @@ impl LoopDevice {
     /// The same with more options of losetup.
     pub fn with_options(file: &Path, options: &[&str]) -> Option<LoopDevice> {
         let output = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output().ok()?;
-        output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))
+        let device =
+            output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))?;
+        device.take_discards().expect("root");
+        Some(device)
     }
 
     pub fn path(&self) -> &Path {
@@ -31,10 +35,20 @@ impl LoopDevice {
         assert!(resized.success());
     }
 
+    fn queue(&self, attribute: &str) -> PathBuf {
+        let name = self.0.file_name().expect("a device has a name");
+        Path::new("/sys/block").join(name).join("queue").join(attribute)
+    }
+
     /// Makes it a device that takes no discards.
     pub fn refuse_discards(&self) {
-        let name = self.0.file_name().expect("a device has a name");
-        fs::write(Path::new("/sys/block").join(name).join("queue/discard_max_bytes"), "0").expect("root");
+        fs::write(self.queue("discard_max_bytes"), "0").expect("root");
+    }
+
+    /// Linux keeps the limit of `refuse_discards` when it detaches the file, and gives it to the next one: also to
+    /// another test, or after a run that was killed.
+    fn take_discards(&self) -> io::Result<()> {
+        fs::write(self.queue("discard_max_bytes"), fs::read(self.queue("discard_max_hw_bytes"))?)
     }
 
     /// Where it is open, Linux puts this off until it is closed.
@@ -52,6 +66,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        let _ = self.take_discards();
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).stderr(Stdio::null()).status();
     }
 }
