@@ -7,7 +7,11 @@
 //! ```text
 //!   a write of the turn that fills its row, or begins one alone        taken as soon as all that is ready has come in
 //!   writes of a stream, 300 us apart, row not yet full                 held 600 us for each next one, until it is full
+//!   the first of two, twice in a row, that came before an answer       held for the second, also if nothing else runs
 //! ```
+//!
+//! The last line is a client that writes 1280 KiB and waits, through a frontend that gets each write in pieces: FUSE gives
+//! it 1 MiB and 256 KiB. The first piece is alone when it arrives, and looks like a client that waits for its answer.
 //!
 //! If a write arrives after an answer to its stream, its client may have waited for that answer. The arrival time then
 //! does not predict the next write: the row would be held until that write arrives, the next hold would be as long
@@ -36,6 +40,19 @@ struct Pace {
     is_answered: bool,
     /// The smoothed time between two writes with no answer in between.
     gap: Option<Duration>,
+    /// Its writes since an answer: a burst.
+    burst: u32,
+    /// The last two bursts before it.
+    bursts_before: [u32; 2],
+}
+
+/// What is known of a stream's next write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Next {
+    /// The expected time until then.
+    pub(crate) gap: Duration,
+    /// Whether it is part of this burst, as the last two were at least as long.
+    pub(crate) is_of_burst: bool,
 }
 
 impl Pace {
@@ -47,7 +64,16 @@ impl Pace {
             Some(gap) => Some((gap * 3 + last) / 4),
             None => Some(last),
         };
-        Pace { came: now, is_answered: false, gap }
+        let (burst, bursts_before) = match self.is_answered {
+            true => (1, [self.burst, self.bursts_before[0]]),
+            false => (self.burst.saturating_add(1), self.bursts_before),
+        };
+        Pace { came: now, is_answered: false, gap, burst, bursts_before }
+    }
+
+    fn next(&self) -> Option<Next> {
+        let [last, one_before] = self.bursts_before;
+        Some(Next { gap: self.gap?, is_of_burst: self.burst < last.min(one_before) })
     }
 }
 
@@ -65,9 +91,8 @@ impl Streams {
         Streams { ends: StreamEnds::new(), paces: std::array::from_fn(|_| Cell::default()), next: Cell::new(0) }
     }
 
-    /// Records a write. Returns the expected time until the next write of its stream, if it is known. It is not known
-    /// for the first two writes.
-    pub(crate) fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Duration> {
+    /// Records a write. Returns what is known of the next write of its stream: nothing for the first two writes.
+    pub(crate) fn come(&self, range: ArrayRange, now: impl FnOnce() -> Tick) -> Option<Next> {
         assert!(!range.length.is_zero(), "an empty write is no part of a stream");
         let Some(stream) = self.ends.find(range.start) else {
             self.ends.store(range.end(), None);
@@ -85,7 +110,7 @@ impl Streams {
         };
         self.paces[usize::from(stream)].set(pace);
         self.ends.store(range.end(), Some(stream));
-        pace.gap
+        pace.next()
     }
 
     /// Records that a write was answered.

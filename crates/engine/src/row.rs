@@ -77,9 +77,8 @@ impl<W: World> Rows<W> {
     /// How long to wait for the next write of the same stream. `None` for the first two writes of a stream, and if the
     /// client may be waiting for an answer. Call it once for each write of a client.
     fn hold_time_after(&self, range: ArrayRange) -> Option<Duration> {
-        let gap = self.streams.come(range, || self.shared.world.now());
-        let gap = gap.filter(|_| self.shared.epochs.in_flight() > 1)?;
-        Some(gap * 2)
+        let next = self.streams.come(range, || self.shared.world.now())?;
+        (next.is_of_burst || self.shared.epochs.in_flight() > 1).then(|| next.gap * 2)
     }
 
     /// The row that holds all of a range, if this shard owns it: the fast path for small writes.
