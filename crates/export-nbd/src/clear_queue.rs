@@ -10,6 +10,9 @@
 //!   export's lane: | connection | connection | ...   round robin -> task: one piece -> to the front of its connection's
 //! ```
 //! Requests of up to 64 KiB have a lane of their own, so that they do not wait for long ones.
+//!
+//! Trims that wait one behind the other and are neighbours on the device run as one [`Group`]. A parity level gives back
+//! whole rows only: of ten trims of 64 KiB none may have one, and all together do.
 
 use crate::request::Clear;
 use std::cell::{Cell, RefCell, RefMut};
@@ -42,7 +45,7 @@ pub(crate) enum Lane {
     Long,
 }
 
-const LANES: [Lane; 2] = [Lane::Short, Lane::Long];
+pub(crate) const LANES: [Lane; 2] = [Lane::Short, Lane::Long];
 
 /// A trim or write-zeroes that is not done yet, or not all of it.
 pub(crate) struct ClearRequest {
@@ -69,32 +72,16 @@ impl ClearRequest {
         ClearRequest { request, rest: range, permit }
     }
 
-    /// What is not cleared yet.
-    pub(crate) fn rest(&self) -> Range {
-        self.rest
-    }
-
-    /// The range is cleared up to `end`.
-    pub(crate) fn advance_to(&mut self, end: Sector) {
-        assert!(end > self.rest.start, "a piece is not empty");
-        assert!(end <= self.rest.end(), "a piece lies inside the request");
-        self.rest = Range::between(end, self.rest.end());
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.rest.length.is_zero()
-    }
-
     /// The lane, by the length of the whole request, however little of it is left.
-    pub(crate) fn lane(&self) -> Lane {
+    fn lane(&self) -> Lane {
         if self.request.length <= SHORT_MAX.bytes() { Lane::Short } else { Lane::Long }
     }
 
-    pub(crate) fn what(&self) -> Clear {
+    fn what(&self) -> Clear {
         Clear::of(&self.request)
     }
 
-    pub(crate) fn fua(&self) -> Fua {
+    fn fua(&self) -> Fua {
         if self.request.flags.contains(CommandFlags::FUA) { Fua::Yes } else { Fua::No }
     }
 
@@ -106,6 +93,66 @@ impl ClearRequest {
     /// How much of [`BYTES_OF_ONE_MAX`] it takes.
     fn cost(&self) -> usize {
         self.request.length.min(ZEROES_MAX.bytes()) as usize
+    }
+}
+
+/// What a task runs: one request, or trims of one connection that are neighbours. Each is answered by itself.
+pub(crate) struct Group {
+    /// By their place on the device, without a gap. Not empty.
+    requests: Vec<ClearRequest>,
+    lane: Lane,
+    /// How much of [`BYTES_OF_ONE_MAX`] it takes. Trims move no data: a group takes as much as its first one.
+    cost: usize,
+}
+
+impl Group {
+    fn new(first: ClearRequest) -> Group {
+        Group { lane: first.lane(), cost: first.cost(), requests: vec![first] }
+    }
+
+    /// Whether this request can run with the group.
+    fn continues_with(&self, next: &ClearRequest) -> bool {
+        let is_trim = self.what() == Clear::Trim && next.what() == Clear::Trim;
+        is_trim && self.rest().end() == next.rest.start
+    }
+
+    pub(crate) fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    pub(crate) fn what(&self) -> Clear {
+        self.requests[0].what()
+    }
+
+    /// What is not cleared yet.
+    pub(crate) fn rest(&self) -> Range {
+        let [first, .., last] = &self.requests[..] else { return self.requests[0].rest };
+        Range::between(first.rest.start, last.rest.end())
+    }
+
+    /// Whether the answer to one of the requests that end at `end` or before has to wait for a flush.
+    pub(crate) fn is_flushed_at(&self, end: Sector) -> bool {
+        self.requests.iter().any(|request| request.rest.end() <= end && request.fua() == Fua::Yes)
+    }
+
+    /// The range is cleared up to `end`. Returns the requests that are done.
+    pub(crate) fn advance_to(&mut self, end: Sector) -> Vec<ClearRequest> {
+        assert!(end > self.rest().start, "a piece is not empty");
+        assert!(end <= self.rest().end(), "a piece lies inside the group");
+        let goes_on = self.requests.iter().position(|request| request.rest.end() > end);
+        let rest = self.requests.split_off(goes_on.unwrap_or(self.requests.len()));
+        let done = std::mem::replace(&mut self.requests, rest);
+        if let Some(next) = self.requests.first_mut() {
+            next.rest = Range::between(end.max(next.rest.start), next.rest.end());
+        }
+        done
+    }
+
+    /// The range could not be cleared up to `end`. Returns the requests that begin before that.
+    pub(crate) fn give_up_to(&mut self, end: Sector) -> Vec<ClearRequest> {
+        let goes_on = self.requests.iter().position(|request| request.rest.start >= end);
+        let rest = self.requests.split_off(goes_on.unwrap_or(self.requests.len()));
+        std::mem::replace(&mut self.requests, rest)
     }
 }
 
@@ -126,8 +173,9 @@ impl ClearRequests {
 #[derive(Default)]
 struct OwnLane {
     waiting: RefCell<VecDeque<ClearRequest>>,
+    /// How many groups run.
     running: Cell<usize>,
-    /// The cost of the running requests.
+    /// Their cost.
     bytes: Cell<usize>,
     /// The connection is in the export's lane.
     is_queued: Cell<bool>,
@@ -158,19 +206,23 @@ impl OwnLane {
         bytes.is_some_and(|bytes| bytes <= BYTES_OF_ONE_MAX) && self.running.get() < TASKS_OF_ONE_MAX
     }
 
-    fn take(&self) -> Option<ClearRequest> {
-        let request = self.waiting.borrow_mut().pop_front()?;
+    fn take(&self) -> Option<Group> {
+        let mut waiting = self.waiting.borrow_mut();
+        let mut group = Group::new(waiting.pop_front()?);
+        while let Some(next) = waiting.pop_front_if(|next| group.continues_with(next)) {
+            group.requests.push(next);
+        }
         self.running.update(|running| running + 1);
-        self.bytes.update(|bytes| bytes + request.cost());
+        self.bytes.update(|bytes| bytes + group.cost);
         assert!(self.running.get() <= TASKS_OF_ONE_MAX && self.bytes.get() <= BYTES_OF_ONE_MAX);
-        Some(request)
+        Some(group)
     }
 
-    /// A piece of the request has ended.
-    fn ended(&self, request: &ClearRequest) {
-        assert!(self.running.get() > 0 && self.bytes.get() >= request.cost(), "what ends has begun");
+    /// A piece of the group has ended.
+    fn ended(&self, group: &Group) {
+        assert!(self.running.get() > 0 && self.bytes.get() >= group.cost, "what ends has begun");
         self.running.update(|running| running - 1);
-        self.bytes.update(|bytes| bytes - request.cost());
+        self.bytes.update(|bytes| bytes - group.cost);
     }
 
     /// Frees the memory of the queue if the client is idle.
@@ -199,8 +251,8 @@ struct ExportLane<C> {
     tasks: Cell<usize>,
 }
 
-/// A request to run a piece of, and its connection.
-pub(crate) type Next<C> = (Rc<C>, ClearRequest);
+/// A group to run a piece of, and its connection.
+pub(crate) type Next<C> = (Rc<C>, Group);
 
 /// The waiting trims and write-zeroes of one export, of all its connections.
 pub(crate) struct ClearQueue<C> {
@@ -214,14 +266,16 @@ impl<C> Default for ClearQueue<C> {
 }
 
 impl<C: HasClears> ClearQueue<C> {
-    /// Adds a request. The caller starts the tasks that [`ClearQueue::start_task`] then allows.
-    pub(crate) fn put(&self, connection: &Rc<C>, request: ClearRequest) {
+    /// Adds a request, and returns its lane. The caller starts the tasks that [`ClearQueue::start_task`] then allows:
+    /// after all requests that have arrived, so that neighbours meet.
+    pub(crate) fn put(&self, connection: &Rc<C>, request: ClearRequest) -> Lane {
         let lane = request.lane();
         lane_of(&**connection, lane).push_back(request);
         self.queue_if_ready(connection, lane);
+        lane
     }
 
-    /// The request of a new task, which is counted. `None`: nothing may run, or enough tasks run.
+    /// The group of a new task, which is counted. `None`: nothing may run, or enough tasks run.
     pub(crate) fn start_task(&self, lane: Lane) -> Option<Next<C>> {
         let tasks = &self.lanes[lane as usize].tasks;
         if tasks.get() >= TASKS_MAX[lane as usize] {
@@ -232,7 +286,7 @@ impl<C: HasClears> ClearQueue<C> {
         Some(next)
     }
 
-    /// The next request of a task that has run a piece. `None`: nothing may run, and the task ends.
+    /// The next group of a task that has run a piece. `None`: nothing may run, and the task ends.
     pub(crate) fn next(&self, lane: Lane) -> Option<Next<C>> {
         let next = self.take(lane);
         if next.is_none() {
@@ -243,22 +297,14 @@ impl<C: HasClears> ClearQueue<C> {
         next
     }
 
-    /// A piece of the request has ended, and more of it is left.
-    pub(crate) fn put_back(&self, connection: &Rc<C>, request: ClearRequest) {
-        assert!(!request.is_done());
-        let (lane, own) = (request.lane(), lane_of(&**connection, request.lane()));
-        own.ended(&request);
-        own.push_front(request);
-        self.queue_if_ready(connection, lane);
-    }
-
-    /// The request has ended. Returns what its answer needs.
-    pub(crate) fn end(&self, connection: &Rc<C>, request: ClearRequest) -> (Request, Permit) {
-        let own = lane_of(&**connection, request.lane());
-        own.ended(&request);
+    /// A piece of the group has ended. What is left of it is the next of its connection.
+    pub(crate) fn put_back(&self, connection: &Rc<C>, group: Group) {
+        let own = lane_of(&**connection, group.lane);
+        own.ended(&group);
+        let lane = group.lane;
+        group.requests.into_iter().rev().for_each(|request| own.push_front(request));
         own.free_if_idle();
-        self.queue_if_ready(connection, request.lane());
-        request.into_parts()
+        self.queue_if_ready(connection, lane);
     }
 
     /// Removes the connection, and returns its waiting requests. Those that run end at their next piece.
@@ -284,13 +330,13 @@ impl<C: HasClears> ClearQueue<C> {
         }
     }
 
-    /// Takes a request of the connection that is next. That connection then goes behind the others.
+    /// Takes a group of the connection that is next. That connection then goes behind the others.
     fn take(&self, lane: Lane) -> Option<Next<C>> {
         let connection = self.lanes[lane as usize].ready.borrow_mut().pop_front()?;
         let own = lane_of(&*connection, lane);
         assert!(own.is_queued.replace(false));
-        let request = own.take().expect("a connection without a request has left the lane");
+        let group = own.take().expect("a connection without a request has left the lane");
         self.queue_if_ready(&connection, lane);
-        Some((connection, request))
+        Some((connection, group))
     }
 }

@@ -259,8 +259,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     fn abandon_clears(&self) {
         let Some(session) = self.session.get() else { return };
         for request in session.clear_queue.remove(self) {
-            let (request, permit) = request.into_parts();
-            self.answer(&request, Err(ErrorKind::Stopping.into()), Hold::new(permit));
+            self.answer_clear(request, Err(ErrorKind::Stopping.into()));
         }
     }
 
@@ -283,8 +282,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     }
 
     /// A trim or write-zeroes has ended.
-    pub(crate) fn answer_clear(self: &Rc<Self>, request: ClearRequest, result: Result<(), IoError>) {
-        let (request, permit) = self.session().clear_queue.end(self, request);
+    pub(crate) fn answer_clear(&self, request: ClearRequest, result: Result<(), IoError>) {
+        let (request, permit) = request.into_parts();
         self.answer(&request, result.map(|()| Answer::Done), Hold::new(permit));
     }
 

@@ -5,14 +5,14 @@
 //! Invariant: a request that has to end early ends after a piece, with an error. A request with FUA is flushed after
 //! its last piece, before its answer.
 
-use crate::clear_queue::{ClearRequest, Lane, ZEROES_MAX};
+use crate::clear_queue::{ClearRequest, Group, Lane, ZEROES_MAX};
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
 use crate::request::Clear;
 use std::pin::pin;
 use std::time::Duration;
 use uraid_block::local::{Either, Permit, race};
-use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, Sector, Sectors};
+use uraid_block::{Device, ErrorKind, Geometry, IoError, Range, Sector, Sectors};
 
 /// The longest piece that moves no data: a trim, or zeroes where these are fast. While no other client reads or writes,
 /// that is as much as a request of NBD's 32 bits can name: each member gets its part of it as one request.
@@ -32,14 +32,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// it.
 const PERMIT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How far a request is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cleared {
-    /// More pieces follow.
-    Piece,
-    All,
-}
-
 /// The permit of a piece that runs beside other clients, and how long to wait before the next piece gets the permit.
 pub(crate) struct Pause {
     permit: Permit,
@@ -54,29 +46,29 @@ impl Pause {
     }
 }
 
-/// Clears the first piece of the rest of the request, and flushes after the last piece if the request has FUA. Returns
-/// the outcome and the pause that is due. The outcome is [`ErrorKind::Stopping`] if the connection ends first.
+/// Clears the first piece of the rest of the group, and flushes after it if a request with FUA ends with it. Returns the
+/// requests that end with the piece, their outcome, and the pause that is due. The outcome is [`ErrorKind::Stopping`], of
+/// all, if the connection ends first.
 pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     connection: &Connection<M, T, D>,
-    request: &mut ClearRequest,
-) -> (Result<Cleared, IoError>, Option<Pause>) {
-    assert!(!request.is_done(), "what is done is answered");
+    group: &mut Group,
+) -> (Vec<ClearRequest>, Result<(), IoError>, Option<Pause>) {
     // One piece of the device's lane at a time, including its pause.
     let mut permit = match connection.is_contended() {
-        true => acquire_permit(connection, request.lane()).await,
+        true => acquire_permit(connection, group.lane()).await,
         false => None,
     };
     if connection.is_given_up() {
-        return (Err(ErrorKind::Stopping.into()), None);
+        return (group.advance_to(group.rest().end()), Err(ErrorKind::Stopping.into()), None);
     }
     let machine = connection.shared().machine();
     let begin = machine.now();
     let device = connection.device().device();
-    let piece =
-        first_piece(device.geometry(), longest(device.geometry(), request.what(), permit.is_some()), request.rest());
-    let factor = PAUSE_FACTORS[request.lane() as usize];
-    let outcome = {
-        let mut clearing = pin!(clear_range(device, piece, request));
+    let longest = longest(device.geometry(), group.what(), permit.is_some());
+    let piece = first_piece(device.geometry(), longest, group.rest());
+    let factor = PAUSE_FACTORS[group.lane() as usize];
+    let (end, outcome) = {
+        let mut clearing = pin!(clear_range(device, piece, group));
         if permit.is_some() {
             match race(clearing.as_mut(), machine.sleep(PERMIT_TIME_MAX)).await {
                 Either::Left(outcome) => outcome,
@@ -90,31 +82,29 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
         }
     };
     let pause = permit.map(|permit| Pause { permit, time: (machine.now().since(begin) * factor).min(PAUSE_MAX) });
-    (outcome, pause)
+    let ended = match outcome {
+        Ok(()) => group.advance_to(end),
+        Err(_) => group.give_up_to(end),
+    };
+    (ended, outcome, pause)
 }
 
-async fn clear_range<D: Device>(device: &D, piece: Range, request: &mut ClearRequest) -> Result<Cleared, IoError> {
-    let what = request.what();
-    let outcome = match what {
+/// Clears the piece. Returns where it, or what needs no clearing behind it, ends.
+async fn clear_range<D: Device>(device: &D, piece: Range, group: &Group) -> (Sector, Result<(), IoError>) {
+    let outcome = match group.what() {
         Clear::Trim => device.discard(piece).await,
         Clear::Zeroes => device.write_zeroes(piece).await,
         Clear::Holes => device.punch_hole(piece).await,
     };
-    match (what, outcome) {
-        (Clear::Trim | Clear::Zeroes | Clear::Holes, Ok(())) => request.advance_to(piece.end()),
+    let end = match (group.what(), outcome) {
+        (Clear::Trim | Clear::Zeroes | Clear::Holes, Ok(())) => piece.end(),
         // A trim is a hint: if the device does not support it, it is done.
-        (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => request.advance_to(request.rest().end()),
-        (Clear::Trim | Clear::Zeroes | Clear::Holes, Err(error)) => return Err(error),
-    }
-    if !request.is_done() {
-        return Ok(Cleared::Piece);
-    }
-    match request.fua() {
-        // Flush after all pieces, to cover each of them.
-        Fua::Yes => device.flush().await?,
-        Fua::No => {}
-    }
-    Ok(Cleared::All)
+        (Clear::Trim, Err(IoError { kind: ErrorKind::Unsupported, .. })) => group.rest().end(),
+        (Clear::Trim | Clear::Zeroes | Clear::Holes, Err(error)) => return (piece.end(), Err(error)),
+    };
+    // Flush after all pieces of a request, to cover each of them.
+    let flushed = if group.is_flushed_at(end) { device.flush().await } else { Ok(()) };
+    (end, flushed)
 }
 
 /// Waits until no other piece of the device's lane runs or pauses; `None` if no other client reads or writes by then, or

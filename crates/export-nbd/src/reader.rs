@@ -3,7 +3,7 @@
 //! (`receiving`), what a request may do (`request`), answers (`connection`).
 //! Invariant: a request is begun after it was checked, has its permits, and its payload has arrived completely.
 
-use crate::clear_queue::{ClearQueue, ClearRequest};
+use crate::clear_queue::{ClearQueue, ClearRequest, LANES};
 use crate::clears;
 use crate::connection::{Answer, Connection};
 use crate::handshake::{Agreement, Form, Handshake, Outcome};
@@ -61,7 +61,14 @@ pub(crate) async fn serve<M: Machine, T: Transport, D: Device + 'static>(
             let shared = connection.shared();
             shared.log(News::Connected { peer: connection.peer(), export: agreement.export });
             shared.machine().spawn(connection.clone().write_replies());
-            let reader = Reader { connection: connection.clone(), receiver, jobs, clears, since_yield: 0 };
+            let reader = Reader {
+                connection: connection.clone(),
+                receiver,
+                jobs,
+                clears,
+                lanes_put: [false; LANES.len()],
+                since_yield: 0,
+            };
             let end = reader.read_requests().await;
             connection.end(end == End::Disconnected, end == End::Broken).await;
             end
@@ -112,26 +119,23 @@ struct Reader<'a, M: Machine, T: Transport, D: Device + 'static> {
     receiver: Receiver<M, T, D>,
     jobs: &'a Rc<JobQueue<M, T, D>>,
     clears: &'a Rc<ClearQueue<Connection<M, T, D>>>,
+    /// The lanes of the trims and write-zeroes that were put and not started. They start when all that has arrived is
+    /// put, so that neighbours run together, or before the reader waits.
+    lanes_put: [bool; LANES.len()],
     /// Requests since the reader last yielded.
     since_yield: u32,
 }
 
 impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
     async fn read_requests(mut self) -> End {
-        let is_extended = self.connection.form() == Form::Extended;
         let mut last_payload = 0;
         loop {
             self.connection.set_unread(true);
-            while let Some(next) = self.receiver.next_request() {
-                // Skip requests once the connection is closing.
-                if self.connection.is_closing() {
-                    return End::Clean;
-                }
-                let Ok(request) = next else { return End::Broken };
-                last_payload = request.payload_bytes(is_extended);
-                if let Err(end) = self.take(request).await {
-                    return end;
-                }
+            let outcome = self.take_all().await;
+            self.start_clears();
+            match outcome {
+                Ok(payload) => last_payload = payload.unwrap_or(last_payload),
+                Err(end) => return end,
             }
             self.connection.set_unread(false);
             self.receiver.fit_inbox().await;
@@ -146,10 +150,30 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
         }
     }
 
+    /// Takes the requests that have arrived. Returns the length of the last one's payload, if there is one.
+    async fn take_all(&mut self) -> Result<Option<u64>, End> {
+        let is_extended = self.connection.form() == Form::Extended;
+        let mut last_payload = None;
+        while let Some(next) = self.receiver.next_request() {
+            // Skip requests once the connection is closing.
+            if self.connection.is_closing() {
+                return Err(End::Clean);
+            }
+            let request = next.map_err(|_| End::Broken)?;
+            last_payload = Some(request.payload_bytes(is_extended));
+            self.take(request).await?;
+        }
+        Ok(last_payload)
+    }
+
     /// Takes one request with its payload, and starts or refuses it. `Err` if it was the last one.
     async fn take(&mut self, request: Request) -> Result<(), End> {
         let connection = self.connection.clone();
-        match check(connection.offer(), connection.agreement(), &request) {
+        let work = check(connection.offer(), connection.agreement(), &request);
+        if !matches!(work, Ok(Work::Clear(..))) {
+            self.start_clears();
+        }
+        match work {
             Err(refusal) => return self.refuse(request, refusal).await,
             Ok(Work::Disconnect) => return Err(End::Disconnected),
             Ok(Work::Read(range)) => {
@@ -165,9 +189,17 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
             Ok(Work::Flush) => self.start_other(request, Operation::Flush).await,
             Ok(Work::Status { range, one }) => self.start_other(request, Operation::Status { range, one }).await,
             Ok(Work::Clear(_, range, _)) => {
-                let permit = connection.in_flight().acquire(1).await;
+                let permit = match connection.in_flight().try_acquire(1) {
+                    Some(permit) => permit,
+                    None => {
+                        // Those that were put give the permits back.
+                        self.start_clears();
+                        connection.in_flight().acquire(1).await
+                    }
+                };
                 connection.shared().request_begins();
-                clears::put(self.clears, &connection, ClearRequest::new(request, range, permit));
+                let lane = self.clears.put(&connection, ClearRequest::new(request, range, permit));
+                self.lanes_put[lane as usize] = true;
             }
             Ok(Work::Cache(_)) => {
                 // The device has nothing to do for this request.
@@ -178,6 +210,15 @@ impl<M: Machine, T: Transport, D: Device + 'static> Reader<'_, M, T, D> {
             }
         }
         Ok(())
+    }
+
+    /// Starts the trims and write-zeroes that were put.
+    fn start_clears(&mut self) {
+        for lane in LANES {
+            if std::mem::take(&mut self.lanes_put[lane as usize]) {
+                clears::start(self.clears, self.connection.shared().machine(), lane);
+            }
+        }
     }
 
     /// The payload of a write that has its permits.

@@ -57,6 +57,54 @@ fn a_long_request_is_pieces_on_stripe_edges_with_a_flush_behind_the_last_for_fua
 }
 
 #[test]
+fn trims_that_arrive_together_and_are_neighbours_reach_the_device_as_one() {
+    let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, false);
+    const LENGTH: u64 = 64 << 10;
+    let sent = |requests: &[(Command, CommandFlags, u64)]| {
+        let bytes: Vec<u8> = (1..)
+            .zip(requests)
+            .flat_map(|(n, (command, flags, at))| ask(*command, *flags, n, *at * LENGTH, LENGTH as u32))
+            .collect();
+        pipe.write(&bytes);
+        bench.settle();
+        let answers = answers(&pipe.take(), |_| 0);
+        assert!(answers.iter().all(|answer| answer.result.is_ok()));
+        assert_eq!(answers.len(), requests.len(), "each has its answer");
+        cleared(&ram)
+    };
+    let trims = |places: &[u64]| places.iter().map(|at| (Command::Trim, PLAIN, *at)).collect::<Vec<_>>();
+    // In units of 64 KiB, 128 sectors.
+    assert_eq!(sent(&trims(&[5, 6, 7, 8])), (vec![(640, 512)], false));
+    let (pieces, _) = sent(&trims(&[0, 2, 3, 5, 4]));
+    assert_eq!(pieces, [(0, 128), (256, 256), (640, 128), (512, 128)], "only what follows its neighbour");
+    let zeroes = (Command::WriteZeroes, PLAIN, 6);
+    let (pieces, _) = sent(&[trims(&[4, 5]), vec![zeroes], trims(&[7, 8])].concat());
+    assert_eq!(pieces, [(512, 256), (768, 128), (896, 256)], "zeroes are no hint");
+    // All that the client may have in flight, more than tasks may run.
+    let all: Vec<u64> = (0..128).collect();
+    assert_eq!(sent(&trims(&all)), (vec![(0, 128 * 128)], false));
+    let durable = [(Command::Trim, PLAIN, 1), (Command::Trim, FUA, 2), (Command::Trim, PLAIN, 3)];
+    assert_eq!(sent(&durable), (vec![(128, 384)], true), "one flush, before the answers");
+}
+
+/// Requests of which the device fails: each has its error, and what lies behind the piece is still done.
+#[test]
+fn a_group_of_trims_that_fails_is_answered_with_errors() {
+    let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let pipe = ready(&bench, &server, false);
+    ram.failure.set(Some(uraid_block::ErrorKind::TooManyLost));
+    let bytes: Vec<u8> = (0..8).flat_map(|n| ask(Command::Trim, PLAIN, n, n << 16, 1 << 16)).collect();
+    pipe.write(&bytes);
+    bench.settle();
+    let answers = answers(&pipe.take(), |_| 0);
+    assert!(answers.len() == 8 && answers.iter().all(|answer| answer.result.is_err()), "{answers:?}");
+    assert_eq!(server.requests_running(), 0);
+}
+
+#[test]
 fn long_requests_of_one_connection_take_turns_and_those_of_others_do_not_wait_for_them() {
     let (bench, ram) = (Bench::new(64, 16), Ram::new(64 * MIB));
     let server = server(&bench, &ram, Limits::default());
