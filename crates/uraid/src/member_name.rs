@@ -180,7 +180,8 @@ pub(crate) fn partitions<E>(
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-fn find_partition(name: &str, path: &str, number: u32) -> Result<Window, NameError> {
+/// The bytes of a partition of a disk or an image.
+pub(crate) fn find_partition(name: &str, path: &str, number: u32) -> Result<Window, NameError> {
     let unreadable = |source| NameError::Unreadable { name: name.to_owned(), source };
     let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {

@@ -15,11 +15,15 @@ mod system;
 use crate::cli::{MountArgs, UmountArgs};
 use crate::client::{self, ClientError};
 use crate::log::print;
+use crate::member_name::{NameError, find_partition};
 use crate::report::Report;
 use place::{Place, Record};
-use std::io;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use system::{LoopDevice, Mounts};
+use uraid_format::partition;
 
 /// Why nothing was mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +96,19 @@ pub(crate) enum MountError {
         /// The other place.
         other: PathBuf,
     },
+    /// The array could not be mounted as one file system, and has partitions.
+    #[error("{why}; {array} has the partitions {numbers}: --partition NUMBER mounts one")]
+    Whole {
+        /// Its name.
+        array: String,
+        /// The numbers of its partitions.
+        numbers: String,
+        /// What mount(8) said.
+        why: Box<MountError>,
+    },
+    /// There is no such partition, or no table.
+    #[error(transparent)]
+    Partition(#[from] NameError),
     /// There is no runtime directory.
     #[error(transparent)]
     Runtime(#[from] crate::names::NoRuntimeDirectory),
@@ -111,10 +128,17 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
         None => place.serve(array, args)?,
     };
     let file = file_of(&report, args.read_only)?;
-    let device = LoopDevice::attach(&file, args.read_only)?;
+    let in_file = file.to_string_lossy();
+    let window = args.partition.map(|number| find_partition(&report.name, &in_file, number)).transpose()?;
+    let device = LoopDevice::attach(&file, window, args.read_only)?;
     let record = Record { folder, device: device.path().to_owned(), file, has_server: place.has_server() };
     place.write(&record)?;
-    system::mount(&record.device, &record.folder, args)?;
+    system::mount(&record.device, &record.folder, args).map_err(|error| match partitions_of(&record.file) {
+        Some(numbers) if args.partition.is_none() => {
+            MountError::Whole { array: report.name.clone(), numbers, why: Box::new(error) }
+        }
+        Some(_) | None => error,
+    })?;
     device.keep();
     let (name, folder, device) = (report.name, record.folder.display(), record.device.display());
     let log = place.keep().map_or_else(String::new, |log| format!("; its log is {}", log.display()));
@@ -144,6 +168,15 @@ fn file_of(report: &Report, read_only: bool) -> Result<PathBuf, MountError> {
         Some((_, true)) if !read_only => Err(MountError::ReadOnly { array: report.name.clone() }),
         Some((file, _)) => Ok(file.into()),
     }
+}
+
+/// The partitions in the array's file, if it has a table.
+fn partitions_of(file: &Path) -> Option<String> {
+    let mut file = File::open(file).ok()?;
+    let size = file.seek(SeekFrom::End(0)).ok()?;
+    let table = partition::read(size, |at, into| file.read_exact_at(into, at)).ok()?;
+    let numbers: Vec<String> = table.partitions.iter().map(|found| found.number.to_string()).collect();
+    (!numbers.is_empty()).then(|| numbers.join(", "))
 }
 
 /// Unmounts an array.

@@ -6,6 +6,7 @@ use crate::common::loop_device::LoopDevice;
 use crate::common::{Done, MIB, Scratch, wait};
 use crate::fuse::Mounted;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,11 +19,22 @@ struct Rig {
 
 /// `None` where loop devices are not allowed.
 fn rig(level: &str, slots: usize) -> Option<Rig> {
+    rig_with(level, slots, false)
+}
+
+/// With the file system in a partition of 24 MiB at 1 MiB, if asked for.
+fn rig_with(level: &str, slots: usize, is_partitioned: bool) -> Option<Rig> {
     let scratch = Scratch::new();
     let members = scratch.members("m", slots, 32 * MIB);
     scratch.create("home", &format!("-l {level} -n {slots} --assume-clean"), &members);
     let mounted = Mounted::serve(scratch, members, &[]);
-    let Some(device) = LoopDevice::with_options(&mounted.path(), &["--direct-io=on"]) else {
+    let mut options = vec!["--direct-io=on".to_owned()];
+    if is_partitioned {
+        mounted.open().write_all_at(&mbr(), 0).expect("a partition table");
+        options.extend([format!("--offset={MIB}"), format!("--sizelimit={}", 24 * MIB)]);
+    }
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let Some(device) = LoopDevice::with_options(&mounted.path(), &options) else {
         println!("a loop device needs root and losetup: not tested here");
         return None;
     };
@@ -114,6 +126,35 @@ fn members_become_a_file_system_in_one_command_and_back() {
         let after = rig.members.iter().map(|member| fs::read(member).expect("ours"));
         assert!(before.into_iter().eq(after), "raid{level}: a member was written");
     }
+}
+
+/// An MBR with a partition of 24 MiB at 1 MiB.
+fn mbr() -> [u8; 512] {
+    let mut sector = [0; 512];
+    sector[450] = 0x83;
+    sector[454..458].copy_from_slice(&2048_u32.to_le_bytes());
+    sector[458..462].copy_from_slice(&(24_u32 << 11).to_le_bytes());
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+#[test]
+fn the_file_system_of_a_partition_is_mounted_by_its_number() {
+    let Some(rig) = rig_with("5", 3, true) else { return };
+    rig.mount(&[], &rig.members)
+        .expect_refused(&["mount: ", "home has the partitions 1: --partition NUMBER mounts one"]);
+    rig.mount(&["--partition", "2"], &rig.members).expect_refused(&["home: there is no partition 2, found 1"]);
+    rig.expect_nothing_left();
+    rig.mount(&["--partition", "1"], &rig.members).expect_done();
+    fs::write(rig.folder.join("file"), "words").expect("room");
+    let sizes = rustix::fs::statvfs(&rig.folder).expect("mounted");
+    assert!(sizes.f_blocks * sizes.f_frsize <= 24 * MIB, "it ends with its partition");
+    rig.umount().expect_done();
+    rig.expect_nothing_left();
+    rig.mount(&["--partition", "1", "--read-only", "--run"], &rig.members[1..]).expect_done();
+    assert_eq!(fs::read(rig.folder.join("file")).expect("readable"), b"words");
+    rig.umount().expect_done();
+    rig.expect_nothing_left();
 }
 
 #[test]

@@ -18,11 +18,12 @@ EXAMPLES
   uraid mount disk0 disk1 disk2 /mnt
   uraid mount --read-only --run disk0 disk2 /mnt
   uraid mount -t xfs -o noatime,swalloc home /mnt
+  uraid mount --partition 1 disk0 disk1 /mnt
   uraid umount /mnt
 
 The array is served with default options; if it needs others (--force, --shards), start it with
 `uraid serve --fuse FOLDER` first, and mount it by its name. What the server logs is in the file that
-`mount` names. A file system in a partition of the array is not found: mount(8) takes its offset.";
+`mount` names.";
 
 /// Options of `uraid mount`.
 #[derive(Args, Debug)]
@@ -34,6 +35,9 @@ pub(crate) struct MountArgs {
     /// Start the array although it lacks a member that its superblocks list as active, as `uraid serve --run` does
     #[arg(long)]
     pub run: bool,
+    /// Mount the file system in this partition of the array
+    #[arg(long, value_name = "NUMBER")]
+    pub partition: Option<u32>,
     /// The type of the file system; mount(8) finds out without it
     #[arg(short = 't', long = "types", value_name = "TYPE")]
     pub kind: Option<String>,

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use uraid_host::Window;
 
 /// How long the kernel may take to let a loop device go.
 const DETACH_TIME_MAX: Duration = Duration::from_secs(5);
@@ -24,10 +25,16 @@ pub(super) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches one to this file. Its requests bypass the page cache of the file: the array has one user then.
-    pub(super) fn attach(file: &Path, read_only: bool) -> Result<LoopDevice, MountError> {
+    /// Attaches one to this file, or a window of it. Its requests bypass the page cache of the file: the array has one
+    /// user then.
+    pub(super) fn attach(file: &Path, window: Option<Window>, read_only: bool) -> Result<LoopDevice, MountError> {
         let mut command = Command::new("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]).args(read_only.then_some("--read-only")).arg(file);
+        command.args(["--find", "--show", "--direct-io=on"]).args(read_only.then_some("--read-only"));
+        if let Some(Window { offset, length }) = window {
+            command.arg(format!("--offset={offset}"));
+            command.args(length.map(|length| format!("--sizelimit={length}")));
+        }
+        command.arg(file);
         let said = run(&mut command)?;
         Ok(LoopDevice { path: Some(PathBuf::from(said.trim_end())) })
     }

@@ -46,9 +46,10 @@ impl LoopDevice {
     }
 
     /// Linux keeps the limit of `refuse_discards` when it detaches the file, and gives it to the next one: also to
-    /// another test, or after a run that was killed.
+    /// another test, or after a run that was killed. A limit above the device's own is that; it has to be a multiple of
+    /// the granularity, which the device's own need not be.
     fn take_discards(&self) -> io::Result<()> {
-        fs::write(self.queue("discard_max_bytes"), fs::read(self.queue("discard_max_hw_bytes"))?)
+        fs::write(self.queue("discard_max_bytes"), (1_u64 << 40).to_string())
     }
 
     /// Where it is open, Linux puts this off until it is closed.
