@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::loop_device::LoopDevice;
+use common::loop_device::{LoopDevice, RamFolder};
 use common::xfs_bmap::{BmapExtent, xfs_bmap};
 use common::{Scratch, Served};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -23,7 +23,7 @@ struct Disk {
     device: LoopDevice,
     control: PathBuf,
     served: Served,
-    _without_discards: Option<LoopDevice>,
+    _without_discards: Option<(LoopDevice, RamFolder)>,
     scratch: Scratch,
 }
 
@@ -50,9 +50,11 @@ impl Disk {
     fn of_files(level: &str, layout: &[&str], slots: usize, member: u64, lacks_discards: bool) -> Disk {
         let scratch = Scratch::new();
         let mut members = scratch.members("m", slots, member);
-        let without_discards = lacks_discards.then(|| LoopDevice::new(&members[0]).expect("root and losetup"));
-        if let Some(device) = &without_discards {
-            device.refuse_discards();
+        let without_discards = lacks_discards.then(|| {
+            let ram = RamFolder::mount(scratch.path("ram"));
+            (LoopDevice::new(&ram.file("m0", member)).expect("root and losetup"), ram)
+        });
+        if let Some((device, _)) = &without_discards {
             members[0] = device.path().to_owned();
         }
         let clean = if matches!(level, "raid0" | "linear") { "" } else { "--assume-clean --bitmap=none" };

@@ -2,7 +2,7 @@
 //! Owns: punches and zeroes of the file of `--fuse`, trims and zeroes of NBD, on every level; block devices as members;
 //! arrays that refuse punches. Not here: that they are exact (`fuse`, `fuse_loop`, the simulator).
 
-use crate::common::loop_device::LoopDevice;
+use crate::common::loop_device::{LoopDevice, RamFolder};
 use crate::common::{Clear, MIB, Scratch, pattern};
 use crate::fuse::Mounted;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -68,26 +68,38 @@ fn punches_and_trims_of_every_level_give_space_back_and_zero_ranges_keep_it() {
     }
 }
 
-/// A raid5 of loop devices, if they are allowed, and the files under them. The last one may refuse discards.
-fn of_loop_devices(refuses: bool) -> Option<(Mounted, Vec<LoopDevice>, Vec<PathBuf>)> {
+/// A raid5 of loop devices.
+struct OfLoopDevices {
+    mounted: Mounted,
+    /// Under the devices.
+    files: Vec<PathBuf>,
+    _devices: Vec<LoopDevice>,
+    _ram: Option<RamFolder>,
+}
+
+/// If loop devices are allowed. The last one may refuse discards.
+fn of_loop_devices(refuses: bool) -> Option<OfLoopDevices> {
     let scratch = Scratch::new();
-    let files = scratch.members("m", 3, 16 * MIB);
-    let devices: Vec<LoopDevice> = files.iter().map_while(|file| LoopDevice::new(file)).collect();
-    if devices.len() < files.len() {
+    let mut files = scratch.members("m", 3, 16 * MIB);
+    let Some(first) = LoopDevice::new(&files[0]) else {
         println!("not tested: loop devices need root");
         return None;
+    };
+    let ram = refuses.then(|| RamFolder::mount(scratch.path("ram")));
+    if let Some(ram) = &ram {
+        files[2] = ram.file("m2", 16 * MIB);
     }
-    if refuses {
-        devices.last().expect("three").refuse_discards();
-    }
+    let others = files[1..].iter().map(|file| LoopDevice::new(file).expect("as the first"));
+    let devices: Vec<LoopDevice> = std::iter::once(first).chain(others).collect();
     let paths: Vec<PathBuf> = devices.iter().map(|device| device.path().to_owned()).collect();
     scratch.create("home", "-l 5 -n 3 --assume-clean", &paths);
-    Some((Mounted::serve(scratch, paths, &[]), devices, files))
+    Some(OfLoopDevices { mounted: Mounted::serve(scratch, paths, &[]), files, _devices: devices, _ram: ram })
 }
 
 #[test]
 fn a_parity_level_over_block_devices_that_make_holes_gives_space_back() {
-    let Some((mounted, _devices, files)) = of_loop_devices(false) else { return };
+    let Some(array) = of_loop_devices(false) else { return };
+    let (mounted, files) = (&array.mounted, &array.files);
     let space = || files.iter().map(|file| fs::metadata(file).expect("a file").blocks() * 512).collect::<Vec<u64>>();
     let mut client = mounted.served().client();
     let size = client.size;
@@ -127,7 +139,7 @@ fn refuses_punches(mounted: &Mounted) {
 #[test]
 fn an_array_that_would_have_to_write_zeroes_for_a_punch_refuses_it() {
     refuses_punches(&Mounted::with_options("raid5", 3, "--consistency-policy=ppl", &[]));
-    if let Some((mounted, ..)) = of_loop_devices(true) {
-        refuses_punches(&mounted);
+    if let Some(array) = of_loop_devices(true) {
+        refuses_punches(&array.mounted);
     }
 }

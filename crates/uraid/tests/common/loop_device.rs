@@ -1,8 +1,7 @@
 //! Block devices for tests.
-//! Owns: [`LoopDevice`]. Invariant: it is detached when it is dropped.
+//! Owns: [`LoopDevice`], [`RamFolder`]. Invariant: it is detached, or unmounted, when it is dropped.
 
 use std::fs::{self, OpenOptions};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -18,10 +17,7 @@ impl LoopDevice {
     /// The same with more options of losetup.
     pub fn with_options(file: &Path, options: &[&str]) -> Option<LoopDevice> {
         let output = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output().ok()?;
-        let device =
-            output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))?;
-        device.take_discards().expect("root");
-        Some(device)
+        output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))
     }
 
     pub fn path(&self) -> &Path {
@@ -33,23 +29,6 @@ impl LoopDevice {
         OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(bytes)).expect("a file");
         let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");
         assert!(resized.success());
-    }
-
-    fn queue(&self, attribute: &str) -> PathBuf {
-        let name = self.0.file_name().expect("a device has a name");
-        Path::new("/sys/block").join(name).join("queue").join(attribute)
-    }
-
-    /// Makes it a device that takes no discards.
-    pub fn refuse_discards(&self) {
-        fs::write(self.queue("discard_max_bytes"), "0").expect("root");
-    }
-
-    /// Linux keeps the limit of `refuse_discards` when it detaches the file, and gives it to the next one: also to
-    /// another test, or after a run that was killed. A limit above the device's own is that; it has to be a multiple of
-    /// the granularity, which the device's own need not be.
-    fn take_discards(&self) -> io::Result<()> {
-        fs::write(self.queue("discard_max_bytes"), (1_u64 << 40).to_string())
     }
 
     /// Where it is open, Linux puts this off until it is closed.
@@ -67,7 +46,34 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let _ = self.take_discards();
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// A folder in memory (ramfs) whose files take no holes, so that a loop device on one takes no discards. A limit in
+/// sysfs would do that, too, but the loop device would keep it for all its later files.
+pub struct RamFolder(PathBuf);
+
+impl RamFolder {
+    /// Panics where that is not allowed: it needs root.
+    pub fn mount(folder: PathBuf) -> RamFolder {
+        fs::create_dir(&folder).expect("a folder");
+        let mounted = Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&folder).status().expect("mount");
+        assert!(mounted.success());
+        RamFolder(folder)
+    }
+
+    /// A new file of this length.
+    pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.0.join(name);
+        fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("room");
+        path
+    }
+}
+
+impl Drop for RamFolder {
+    fn drop(&mut self) {
+        // Lazily: Linux may detach the loop device only when its last user closes it.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
