@@ -340,3 +340,51 @@ impl<C: HasClears> ClearQueue<C> {
         Some((connection, group))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::local::Semaphore;
+    use uraid_nbd::Cookie;
+
+    /// Trims of eight sectors each, one behind the other; the second has FUA.
+    fn group() -> Group {
+        let permits = Semaphore::new(4);
+        let mut requests = (0..4).map(|n| {
+            let flags = if n == 1 { CommandFlags::FUA } else { CommandFlags::NONE };
+            let range = Range::new(Sector(8 * n), Sectors(8));
+            let (offset, length) = (range.start.0 * 512, range.length.bytes());
+            let request = Request { flags, command: Command::Trim, cookie: Cookie(n), offset, length };
+            ClearRequest::new(request, range, permits.try_acquire(1).expect("free"))
+        });
+        let mut group = Group::new(requests.next().expect("four"));
+        for next in requests {
+            assert!(group.continues_with(&next));
+            group.requests.push(next);
+        }
+        group
+    }
+
+    fn cookies(requests: Vec<ClearRequest>) -> Vec<u64> {
+        requests.into_iter().map(|request| request.into_parts().0.cookie.0).collect()
+    }
+
+    #[test]
+    fn a_piece_of_a_group_ends_the_requests_that_end_with_it() {
+        let mut group = group();
+        assert_eq!([7, 8, 15, 16, 32].map(|end| group.is_flushed_at(Sector(end))), [false, false, false, true, true]);
+        assert_eq!(cookies(group.advance_to(Sector(12))), [0]);
+        assert_eq!(group.rest(), Range::new(Sector(12), Sectors(20)));
+        assert_eq!(cookies(group.advance_to(Sector(24))), [1, 2]);
+        assert_eq!(cookies(group.advance_to(Sector(32))), [3]);
+    }
+
+    #[test]
+    fn a_piece_that_fails_ends_the_requests_that_it_touches_and_no_others() {
+        let mut group = group();
+        assert_eq!(cookies(group.give_up_to(Sector(12))), [0, 1]);
+        assert_eq!(group.rest(), Range::new(Sector(16), Sectors(16)));
+        assert_eq!(cookies(group.give_up_to(Sector(24))), [2]);
+        assert_eq!(cookies(group.give_up_to(Sector(32))), [3]);
+    }
+}
