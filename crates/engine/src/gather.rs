@@ -7,7 +7,7 @@
 //! ```text
 //!   a write of the turn that fills its row, or begins one alone        taken as soon as all that is ready has come in
 //!   writes of a stream, 300 us apart, row not yet full                 held 600 us for each next one, until it is full
-//!   the first of two, twice in a row, that came before an answer       held for the second, also if nothing else runs
+//!   the first piece of a write, if the last two came in two pieces     held for the second, also if nothing else runs
 //! ```
 //!
 //! The last line is a client that writes 1280 KiB and waits, through a frontend that gets each write in pieces: FUSE gives
