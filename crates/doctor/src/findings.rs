@@ -143,7 +143,7 @@ fn write_hole(facts: &Facts) -> Option<Finding> {
     let finding = Finding::new(Severity::Note, "write-hole", "the array", what).costs(cost);
     Some(match facts.layout.level() {
         Level::Raid5 => finding
-            .advice("stop it, then `uraid update --consistency-policy=ppl MEMBER...`; each write costs one write more"),
+            .advice("stop it, then `uraid update ppl MEMBER...`; each write costs one write more, and discards end"),
         Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4 | Level::Raid6 | Level::Raid10 => finding
             .advice("a bitmap makes the time short in which that can happen; md's logs close the hole of raid5 only"),
     })

@@ -96,6 +96,16 @@ pub(crate) enum MountError {
         /// The other place.
         other: PathBuf,
     },
+    /// Another loop device has the same bytes. Two file systems on them would destroy each other.
+    #[error("{array}: {} has it already{}", device.display(), used_at(place.as_deref()))]
+    InUse {
+        /// Its name.
+        array: String,
+        /// The loop device.
+        device: PathBuf,
+        /// Where that is mounted.
+        place: Option<PathBuf>,
+    },
     /// The array could not be mounted as one file system, and has partitions.
     #[error("{why}; {array} has the partitions {numbers}: --partition NUMBER mounts one")]
     Whole {
@@ -117,6 +127,13 @@ pub(crate) enum MountError {
     Client(#[from] ClientError),
 }
 
+fn used_at(place: Option<&Path>) -> String {
+    match place {
+        Some(place) => format!(", mounted at {}: unmount that first, or use it there (mount --bind)", place.display()),
+        None => ": mount that one, or detach it with losetup -d".to_owned(),
+    }
+}
+
 /// Mounts an array.
 pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
     only_root("mount")?;
@@ -131,6 +148,11 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
     let in_file = file.to_string_lossy();
     let window = args.partition.map(|number| find_partition(&report.name, &in_file, number)).transpose()?;
     let device = LoopDevice::attach(&file, window, args.read_only)?;
+    // After our own is attached: of two `uraid mount` at once, none may miss the other.
+    if let Some(device) = system::other_user_of(&file, window, device.path()) {
+        let place = Mounts::read()?.place_of(&device).map(Path::to_owned);
+        return Err(MountError::InUse { array: report.name, device, place });
+    }
     let record = Record { folder, device: device.path().to_owned(), file, has_server: place.has_server() };
     place.write(&record)?;
     system::mount(&record.device, &record.folder, args).map_err(|error| match partitions_of(&record.file) {

@@ -165,8 +165,18 @@ fn an_array_that_runs_is_mounted_by_its_name_and_runs_on() {
     let served = rig.scratch.ready(&["--fuse", files.to_str().expect("ASCII")], &rig.members);
     rig.mount(&[], &home).expect_done();
     fs::write(rig.folder.join("file"), "words").expect("room");
+    // A second loop device would let two file systems write the same array.
+    let second = rig.scratch.path("again");
+    fs::create_dir(&second).expect("a folder");
+    let words = ["mount", "home", second.to_str().expect("ASCII")];
+    rig.scratch.uraid(words).expect_refused(&["home: /dev/loop", "has it already, mounted at", "unmount that first"]);
     let said = rig.umount().expect_done().stdout;
     assert!(said.contains("still runs, as before"), "{said}");
+    let by_hand = LoopDevice::new(&files.join("home")).expect("as `mount`");
+    rig.mount(&[], &home).expect_refused(&["has it already: mount that one, or detach it with losetup -d"]);
+    drop(by_hand);
+    wait(|| rig.mount(&[], &home).code == Some(0)).expect("the device is gone");
+    rig.umount().expect_done();
     rig.scratch.uraid(["fail", "home", "1"]).expect_done();
     // By a member, and in two places.
     rig.mount(&[], &rig.members[..1]).expect_done();

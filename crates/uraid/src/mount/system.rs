@@ -78,6 +78,30 @@ pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
     Some(OsString::from_vec(text).into())
 }
 
+/// A loop device, not `own`, that has a part of this window of the file, or of the whole file.
+pub(super) fn other_user_of(file: &Path, window: Option<Window>, own: &Path) -> Option<PathBuf> {
+    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut devices = devices.filter(|device| fs::read(device.join("loop/backing_file")).is_ok());
+    let found = devices.find(|device| {
+        let name = Path::new("/dev").join(device.file_name().unwrap_or_default());
+        let number = |attribute: &str| {
+            let text = fs::read_to_string(device.join("loop").join(attribute)).unwrap_or_default();
+            text.trim().parse::<u64>().unwrap_or(0)
+        };
+        let (start, length) = (number("offset"), Some(number("sizelimit")).filter(|bytes| *bytes > 0));
+        let theirs = Window { offset: start, length };
+        backing_file(&name).is_some_and(|backing| backing == file) && name != own && overlap(theirs, window)
+    })?;
+    Some(Path::new("/dev").join(found.file_name()?))
+}
+
+fn overlap(one: Window, other: Option<Window>) -> bool {
+    let end = |window: Window| window.length.map_or(u64::MAX, |length| window.offset.saturating_add(length));
+    let other = other.unwrap_or(Window { offset: 0, length: None });
+    one.offset < end(other) && other.offset < end(one)
+}
+
 pub(super) fn mount(device: &Path, folder: &Path, args: &MountArgs) -> Result<(), MountError> {
     let mut command = Command::new("mount");
     if let Some(kind) = &args.kind {
@@ -146,6 +170,11 @@ impl Mounts {
         self.0.iter().rfind(|mount| mount.place == folder).map(|mount| &*mount.source)
     }
 
+    /// Where this device is mounted.
+    pub(super) fn place_of(&self, source: &Path) -> Option<&Path> {
+        self.0.iter().find(|mount| mount.source == source).map(|mount| &*mount.place)
+    }
+
     /// Where else this device is mounted.
     pub(super) fn other_place_of(&self, source: &Path, than: &Path) -> Option<&Path> {
         self.0.iter().find(|mount| mount.source == source && mount.place != than).map(|mount| &*mount.place)
@@ -197,6 +226,17 @@ mod tests {
         {
             assert!(mount_of_line(line).is_none(), "{}", String::from_utf8_lossy(line));
         }
+    }
+
+    #[test]
+    fn windows_overlap_where_they_share_a_byte() {
+        let window = |offset, length| Window { offset, length };
+        assert!(overlap(window(0, None), None) && overlap(window(5, Some(1)), None));
+        let theirs = window(100, Some(50));
+        let shares = [(0, Some(101)), (0, None), (149, Some(1)), (120, None)];
+        assert!(shares.iter().all(|(offset, length)| overlap(theirs, Some(window(*offset, *length)))));
+        let apart = [(0, Some(100)), (150, Some(9)), (150, None)];
+        assert!(!apart.iter().any(|(offset, length)| overlap(theirs, Some(window(*offset, *length)))));
     }
 
     #[test]
