@@ -177,6 +177,10 @@ fn damaged_and_unknown_content_is_a_sentence_each() {
 fn what_cannot_be_looked_at_is_refused_in_one_sentence() {
     let scratch = Scratch::new();
     scratch.uraid(["doctor", "nothing"]).expect_refused(&["no running array is called nothing"]);
+    let fifo = scratch.path("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("coreutils").success());
+    let words = ["doctor", "--file", fifo.to_str().expect("ASCII")];
+    scratch.uraid(words).expect_refused(&["is not a regular file"]);
     let file = scratch.member("file", MIB);
     let file = file.to_str().expect("ASCII");
     scratch.uraid(["doctor", file]).expect_refused(&["no md superblock"]);

@@ -15,7 +15,7 @@ use crate::cli::DoctorArgs;
 use crate::client;
 use crate::print;
 use crate::report::Report;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,11 +29,12 @@ const WRITE: Sectors = Sectors(2048);
 /// Prints where a file lies, and what writing it costs.
 pub(super) fn run(path: &Path, args: &DoctorArgs) -> Result<ExitCode, DoctorError> {
     let failed = |what| move |source| DoctorError::File { path: path.to_owned(), what, source };
-    let file = File::open(path).map_err(failed(""))?;
-    let status = file.metadata().map_err(failed(""))?;
+    // Asked before it is opened: to open a FIFO would wait for its other end.
+    let status = fs::metadata(path).map_err(failed(""))?;
     if !status.is_file() {
         return Err(DoctorError::NoFile { path: path.to_owned() });
     }
+    let file = File::open(path).map_err(failed(""))?;
     if is_btrfs(&file) {
         let found = "the addresses of Btrfs are its own, and not those of the array".to_owned();
         return Err(DoctorError::NoPlaces { path: path.to_owned(), found });

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 use uraid_block::sizes::counted;
-use uraid_block::{Sector, Sectors};
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_doctor::{
     Content, Extent, ExtentFlags, Facts, Finding, Prediction, Severity, Volume, cost_text, healthy_cost, size_text,
 };
@@ -58,6 +58,12 @@ fn content_text(content: &Content) -> String {
     }
 }
 
+fn place_text(start: Sector, length: Sectors) -> String {
+    // A damaged table may name more sectors than bytes can be counted of.
+    let length = Sectors(length.0.min(u64::MAX / SECTOR_BYTES as u64));
+    format!("sector {}, {}", start.0, size_text(length))
+}
+
 /// The findings for a person.
 pub(super) fn text(report: &Report, facts: &Facts, volumes: &[Volume], findings: &[Finding]) -> String {
     let mut out = format!("{}: {}\n", report.name, shape_text(&facts.layout));
@@ -65,7 +71,7 @@ pub(super) fn text(report: &Report, facts: &Facts, volumes: &[Volume], findings:
         line(&mut out, &format!("  a write of {}: {}", size_text(size), cost_text(&cost)), "    ");
     }
     for volume in volumes {
-        let place = format!("sector {}, {}", volume.start.0, size_text(volume.length));
+        let place = place_text(volume.start, volume.length);
         line(&mut out, &format!("  {}: {place}: {}", volume.name, content_text(&volume.content)), "    ");
     }
     for finding in findings {
@@ -321,6 +327,11 @@ fn covered(extents: &[Extent], from: u64, to: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_of_a_damaged_table_is_no_panic() {
+        assert!(place_text(Sector(2048), Sectors(1 << 63)).starts_with("sector 2048, "));
+    }
 
     #[test]
     fn long_lines_are_broken_between_words() {
