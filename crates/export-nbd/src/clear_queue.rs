@@ -139,9 +139,8 @@ impl Group {
     pub(crate) fn advance_to(&mut self, end: Sector) -> Vec<ClearRequest> {
         assert!(end > self.rest().start, "a piece is not empty");
         assert!(end <= self.rest().end(), "a piece lies inside the group");
-        let goes_on = self.requests.iter().position(|request| request.rest.end() > end);
-        let rest = self.requests.split_off(goes_on.unwrap_or(self.requests.len()));
-        let done = std::mem::replace(&mut self.requests, rest);
+        let done = self.requests.partition_point(|request| request.rest.end() <= end);
+        let done = self.requests.drain(..done).collect();
         if let Some(next) = self.requests.first_mut() {
             next.rest = Range::between(end.max(next.rest.start), next.rest.end());
         }
@@ -150,9 +149,8 @@ impl Group {
 
     /// The range could not be cleared up to `end`. Returns the requests that begin before that.
     pub(crate) fn give_up_to(&mut self, end: Sector) -> Vec<ClearRequest> {
-        let goes_on = self.requests.iter().position(|request| request.rest.start >= end);
-        let rest = self.requests.split_off(goes_on.unwrap_or(self.requests.len()));
-        std::mem::replace(&mut self.requests, rest)
+        let touched = self.requests.partition_point(|request| request.rest.start < end);
+        self.requests.drain(..touched).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
-use uraid_format::partition::{self, TableError};
+use uraid_format::partition::{self, Table, TableError};
 use uraid_host::{BadSectors, Target, Window};
 
 /// The most partitions that a message names.
@@ -180,8 +180,8 @@ pub(crate) fn partitions<E>(
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// The bytes of a partition of a disk or an image.
-pub(crate) fn find_partition(name: &str, path: &str, number: u32) -> Result<Window, NameError> {
+/// The partition table of a disk or an image.
+pub(crate) fn read_table(name: &str, path: &str) -> Result<Table, NameError> {
     let unreadable = |source| NameError::Unreadable { name: name.to_owned(), source };
     let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -190,11 +190,16 @@ pub(crate) fn find_partition(name: &str, path: &str, number: u32) -> Result<Wind
     }
     let mut file = File::open(path).map_err(unreadable)?;
     let size = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
-    let table = partition::read(size, |at, into| file.read_exact_at(into, at)).map_err(|source| NameError::Table {
+    partition::read(size, |at, into| file.read_exact_at(into, at)).map_err(|source| NameError::Table {
         name: name.to_owned(),
         path: path.to_owned(),
         source,
-    })?;
+    })
+}
+
+/// The bytes of a partition of a disk or an image.
+pub(crate) fn find_partition(name: &str, path: &str, number: u32) -> Result<Window, NameError> {
+    let table = read_table(name, path)?;
     if let Some(damage) = table.damage {
         warn(&format!("{path}: {damage}"));
     }

@@ -15,15 +15,12 @@ mod system;
 use crate::cli::{MountArgs, UmountArgs};
 use crate::client::{self, ClientError};
 use crate::log::print;
-use crate::member_name::{NameError, find_partition};
+use crate::member_name::{NameError, find_partition, read_table};
 use crate::report::Report;
 use place::{Place, Record};
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use system::{LoopDevice, Mounts};
-use uraid_format::partition;
 
 /// Why nothing was mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +142,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
         None => place.serve(array, args)?,
     };
     let file = file_of(&report, args.read_only)?;
-    let in_file = file.to_string_lossy();
+    let in_file = file.to_string_lossy().into_owned();
     let window = args.partition.map(|number| find_partition(&report.name, &in_file, number)).transpose()?;
     let device = LoopDevice::attach(&file, window, args.read_only)?;
     // After our own is attached: of two `uraid mount` at once, none may miss the other.
@@ -155,11 +152,13 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
     }
     let record = Record { folder, device: device.path().to_owned(), file, has_server: place.has_server() };
     place.write(&record)?;
-    system::mount(&record.device, &record.folder, args).map_err(|error| match partitions_of(&record.file) {
-        Some(numbers) if args.partition.is_none() => {
-            MountError::Whole { array: report.name.clone(), numbers, why: Box::new(error) }
+    system::mount(&record.device, &record.folder, args).map_err(|error| {
+        match partitions_of(&report.name, &in_file) {
+            Some(numbers) if args.partition.is_none() => {
+                MountError::Whole { array: report.name.clone(), numbers, why: Box::new(error) }
+            }
+            Some(_) | None => error,
         }
-        Some(_) | None => error,
     })?;
     device.keep();
     let (name, folder, device) = (report.name, record.folder.display(), record.device.display());
@@ -192,11 +191,9 @@ fn file_of(report: &Report, read_only: bool) -> Result<PathBuf, MountError> {
     }
 }
 
-/// The partitions in the array's file, if it has a table.
-fn partitions_of(file: &Path) -> Option<String> {
-    let mut file = File::open(file).ok()?;
-    let size = file.seek(SeekFrom::End(0)).ok()?;
-    let table = partition::read(size, |at, into| file.read_exact_at(into, at)).ok()?;
+/// The numbers of the partitions in the array's file, if it has a table.
+fn partitions_of(array: &str, file: &str) -> Option<String> {
+    let table = read_table(array, file).ok()?;
     let numbers: Vec<String> = table.partitions.iter().map(|found| found.number.to_string()).collect();
     (!numbers.is_empty()).then(|| numbers.join(", "))
 }

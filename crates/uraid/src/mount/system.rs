@@ -81,19 +81,22 @@ pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
 /// A loop device, not `own`, that has a part of this window of the file, or of the whole file.
 pub(super) fn other_user_of(file: &Path, window: Option<Window>, own: &Path) -> Option<PathBuf> {
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut devices = devices.filter(|device| fs::read(device.join("loop/backing_file")).is_ok());
-    let found = devices.find(|device| {
-        let name = Path::new("/dev").join(device.file_name().unwrap_or_default());
-        let number = |attribute: &str| {
-            let text = fs::read_to_string(device.join("loop").join(attribute)).unwrap_or_default();
-            text.trim().parse::<u64>().unwrap_or(0)
-        };
-        let (start, length) = (number("offset"), Some(number("sizelimit")).filter(|bytes| *bytes > 0));
-        let theirs = Window { offset: start, length };
-        backing_file(&name).is_some_and(|backing| backing == file) && name != own && overlap(theirs, window)
-    })?;
-    Some(Path::new("/dev").join(found.file_name()?))
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
+    devices.find(|device| {
+        device != own
+            && backing_file(device).is_some_and(|backing| backing == file)
+            && window_of(device).is_none_or(|theirs| overlap(theirs, window))
+    })
+}
+
+/// The part of its file that a loop device has.
+fn window_of(device: &Path) -> Option<Window> {
+    let folder = Path::new("/sys/block").join(device.file_name()?).join("loop");
+    let number = |attribute| fs::read_to_string(folder.join(attribute)).ok()?.trim().parse::<u64>().ok();
+    // 0 is no limit.
+    let length = number("sizelimit")?;
+    Some(Window { offset: number("offset")?, length: (length > 0).then_some(length) })
 }
 
 fn overlap(one: Window, other: Option<Window>) -> bool {
