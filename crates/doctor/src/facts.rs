@@ -16,6 +16,8 @@ pub struct Facts {
     pub logical_block: Sectors,
     /// How copies and parity agree after a crash, in mdadm's words: `resync`, `bitmap`, `ppl`, ...
     pub policy: String,
+    /// The longest write that arrives whole from a file of `serve --fuse`, and so from a loop device.
+    pub file_write_max: Sectors,
     /// The chunk of its write-intent bitmap.
     pub bitmap_chunk: Option<Sectors>,
     /// The members in sync.

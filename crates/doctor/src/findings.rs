@@ -64,6 +64,7 @@ pub fn examine(facts: &Facts, volumes: &[Volume]) -> Vec<Finding> {
     findings.extend(long_resync(facts));
     findings.extend(small_bitmap_chunk(facts));
     findings.extend(discard(facts));
+    findings.extend(pieces(facts));
     for volume in volumes {
         findings.extend(start(facts, volume));
         findings.extend(unreadable(volume));
@@ -90,8 +91,8 @@ pub fn cost_text(cost: &WriteCost) -> String {
 pub fn size_text(size: Sectors) -> String {
     const MEBI: u64 = 2048;
     match size.0 {
-        odd if !odd.is_multiple_of(2) => format!("{} bytes", size.bytes()),
         large if large >= 10 * MEBI => binary(size),
+        odd if !odd.is_multiple_of(2) => format!("{} bytes", size.bytes()),
         small => format!("{} KiB", small / 2),
     }
 }
@@ -226,6 +227,34 @@ fn start(facts: &Facts, volume: &Volume) -> Option<Finding> {
     }
     let next = volume.start.0.div_ceil(unit.0) * unit.0;
     Some(finding.advice(format!("make it anew from sector {next}; data in it has to be copied")))
+}
+
+/// A write of a whole stripe that the kernel passes on in pieces.
+fn pieces(facts: &Facts) -> Option<Finding> {
+    let (stripe, longest) = (facts.layout.stripe(), facts.file_write_max);
+    if !facts.layout.level().is_parity() || stripe <= longest {
+        return None;
+    }
+    let mut cost = WriteCost::default();
+    for start in (0..stripe.0).step_by(longest.0 as usize) {
+        cost += healthy_cost(&facts.layout, Sector(start), longest.min(Sectors(stripe.0 - start)))?;
+    }
+    let whole = healthy_cost(&facts.layout, Sector(0), stripe)?;
+    let what = format!(
+        "a write of a stripe, {}, comes through --fuse and loop devices in pieces of at most {}",
+        size_text(stripe),
+        size_text(longest)
+    );
+    let finding = Finding::new(Severity::Note, "pieces", "the array", what).costs(format!(
+        "a single one, and the first two of a stream, take {} instead of {}",
+        cost_text(&cost),
+        cost_text(&whole)
+    ));
+    Some(
+        finding.advice(
+            "`serve --shards 1` puts those of a stream together from the third write on; by NBD it comes whole",
+        ),
+    )
 }
 
 fn larger_than_volume(volume: &Volume, found: &FileSystem) -> Option<Finding> {

@@ -51,12 +51,14 @@ impl ReadError {
 pub enum RequestKind {
     /// A read.
     Read,
-    /// A write: data, parity, superblocks, zeroes.
+    /// A write: data, parity, superblocks.
     Write,
     /// A cache flush.
     Flush,
     /// A discard.
     Discard,
+    /// Zeroes without data, as a hole or written.
+    Zeroes,
 }
 
 const _: () = {
@@ -69,18 +71,19 @@ const _: () = {
 
 impl RequestKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 5;
     /// All kinds, in the order of their numbers.
     pub const ALL: [RequestKind; RequestKind::COUNT] =
-        [RequestKind::Read, RequestKind::Write, RequestKind::Flush, RequestKind::Discard];
+        [RequestKind::Read, RequestKind::Write, RequestKind::Flush, RequestKind::Discard, RequestKind::Zeroes];
 
-    /// `read`, `write`, `flush`, `discard`.
+    /// `read`, `write`, `flush`, `discard`, `write-zeroes`.
     pub fn name(self) -> &'static str {
         match self {
             RequestKind::Read => "read",
             RequestKind::Write => "write",
             RequestKind::Flush => "flush",
             RequestKind::Discard => "discard",
+            RequestKind::Zeroes => "write-zeroes",
         }
     }
 }

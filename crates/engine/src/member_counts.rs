@@ -275,14 +275,14 @@ impl<W: World> Device for CountedMember<W> {
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
         let begun = self.begin();
         let outcome = self.member.write_zeroes(range).await;
-        self.end(&begun, RequestKind::Write, range, outcome.as_ref().err().copied());
+        self.end(&begun, RequestKind::Zeroes, range, outcome.as_ref().err().copied());
         outcome
     }
 
     async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
         let begun = self.begin();
         let outcome = self.member.punch_hole(range).await;
-        self.end(&begun, RequestKind::Write, range, outcome.as_ref().err().copied());
+        self.end(&begun, RequestKind::Zeroes, range, outcome.as_ref().err().copied());
         outcome
     }
 

@@ -24,7 +24,7 @@ pub struct WriteCost {
     pub reads: u64,
     /// Member writes.
     pub writes: u64,
-    /// Rows written whole, without a read.
+    /// Rows written whole, without a read. A row of long chunks is written in parts, and each counts, as below.
     pub rows_full: u64,
     /// Row parts written by read-modify-write.
     pub rows_modified: u64,

@@ -8,8 +8,8 @@ use uraid_fuse::{Attributes, Errno, FileKind, FileSystem, NodeId, directory_entr
 
 /// The node of the folder itself; the protocol's number.
 const ROOT: NodeId = NodeId(1);
-/// How long the kernel may use names and attributes: they do not change.
-pub(crate) const VALID: Duration = Duration::from_secs(3600);
+/// How long the kernel may use names and attributes. Only the rights change, with `readonly` and `readwrite`.
+pub(crate) const VALID: Duration = Duration::from_secs(1);
 /// The unit of file systems without chunks, and the granularity of discards of a loop device on a file: a page.
 const PAGE_BYTES: u32 = 4096;
 /// The largest unit for I/O that programs are told.
@@ -103,7 +103,7 @@ impl Folder {
         found.map(Node::File).ok_or(Errno::NoEnt)
     }
 
-    pub(crate) fn attributes(&self, node: Node) -> Attributes {
+    pub(crate) fn attributes(&self, node: Node, is_read_only: bool) -> Attributes {
         let (owner, time) = (self.owner, self.time);
         let id = Folder::id(node);
         match node {
@@ -113,7 +113,7 @@ impl Folder {
             }
             Node::File(export) => {
                 let file = &self.files[export];
-                let rights = if file.export.read_only { 0o400 } else { 0o600 };
+                let rights = if file.export.read_only || is_read_only { 0o400 } else { 0o600 };
                 let (kind, size, block_bytes) = (FileKind::File, file.size, file.unit);
                 Attributes { node: id, kind, rights, size, block_bytes, links: 1, owner, time }
             }
@@ -189,8 +189,9 @@ mod tests {
     #[test]
     fn a_file_has_the_size_of_whole_blocks_and_the_chunk_as_its_unit() {
         let folder = folder();
-        let (home, old) = (folder.attributes(Node::File(0)), folder.attributes(Node::File(1)));
+        let (home, old) = (folder.attributes(Node::File(0), false), folder.attributes(Node::File(1), false));
         assert_eq!((home.size, home.block_bytes, home.rights), (1 << 20, 512 << 10, 0o600));
+        assert_eq!(folder.attributes(Node::File(0), true).rights, 0o400);
         assert_eq!((old.size, old.block_bytes, old.rights), (1000 * 512, 4096, 0o400));
         let both = folder.file_system(Node::Folder);
         assert_eq!((both.bytes, both.block_bytes, both.files), (home.size + old.size, 4096, 2));

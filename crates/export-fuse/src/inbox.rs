@@ -13,7 +13,7 @@ use uraid_fuse::{RequestHeader, WireError};
 use uraid_host::{FuseDevice, FuseError};
 
 /// The longest read or write in bytes: the kernel's limit of 256 pages.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Data up to this length are copied into a small block, so that the large one is not kept for them.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 /// The most bytes of arguments that are looked at; names have at most 1024.

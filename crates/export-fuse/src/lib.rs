@@ -32,5 +32,6 @@ mod turns;
 
 pub use common::Common;
 pub use folder::Export;
+pub use inbox::PAYLOAD_BYTES_MAX;
 pub use memory::{ARENA_BLOCKS, ARENA_BLOCKS_MIN};
 pub use server::Server;

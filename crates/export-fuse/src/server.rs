@@ -17,7 +17,7 @@ use std::time::Duration;
 use uraid_block::local::{Either, Notify, Semaphore, race};
 use uraid_block::{Device, ReadPieces};
 use uraid_fuse::words::{self, fallocate, init, open, seek};
-use uraid_fuse::{Errno, Init, InitReply, Operation, SetAttributes, Unique, reply, reply_header};
+use uraid_fuse::{Attributes, Errno, Init, InitReply, Operation, SetAttributes, Unique, reply, reply_header};
 use uraid_host::{ArenaBlocks, FuseDevice, FuseError, Local};
 
 /// Requests of a shard that run at once; further ones stay in the kernel.
@@ -251,10 +251,10 @@ impl<D: Device + 'static> Server<D> {
     async fn perform(&self, node: Node, operation: Operation<'_>, data: ReadPieces) -> Result<Answer, Errno> {
         match operation {
             Operation::Lookup { name } if node == Node::Folder => {
-                Ok(self.folder.attributes(self.folder.find(name)?).encode_entry(VALID).into())
+                Ok(self.attributes(self.folder.find(name)?).encode_entry(VALID).into())
             }
             Operation::Lookup { .. } => Err(Errno::NotDir),
-            Operation::GetAttributes => Ok(self.folder.attributes(node).encode(VALID).into()),
+            Operation::GetAttributes => Ok(self.attributes(node).encode(VALID).into()),
             Operation::SetAttributes(change) => self.set_attributes(node, change),
             Operation::StatFs => Ok(self.folder.file_system(node).encode().into()),
             Operation::OpenFolder => Ok(reply::opened(0).into()),
@@ -360,9 +360,17 @@ impl<D: Device + 'static> Server<D> {
         Ok(reply.encode().into())
     }
 
+    fn attributes(&self, node: Node) -> Attributes {
+        let is_read_only = match node {
+            Node::Folder => false,
+            Node::File(export) => self.devices[export].is_read_only(),
+        };
+        self.folder.attributes(node, is_read_only)
+    }
+
     /// As with a block device, the size stays: open(2) with O_TRUNC changes nothing, and a real truncation is refused.
     fn set_attributes(&self, node: Node, change: SetAttributes) -> Result<Answer, Errno> {
-        let attributes = self.folder.attributes(node);
+        let attributes = self.attributes(node);
         if change.which & (words::change::MODE | words::change::UID | words::change::GID) != 0 {
             return Err(Errno::Perm);
         }

@@ -99,6 +99,7 @@ fn facts(report: &Report, layout: &Layout) -> Facts {
         in_sync: SlotSet::EMPTY,
         logical_block: Sectors(1),
         policy: report.consistency_policy.clone(),
+        file_write_max: Sectors((uraid_export_fuse::PAYLOAD_BYTES_MAX / SECTOR_BYTES) as u64),
         bitmap_chunk: report.bitmap.map(|bitmap| Sectors(bitmap.chunk_sectors)),
         members: Vec::new(),
     };
@@ -150,7 +151,7 @@ fn volumes(size: Sectors, read: &mut Read<'_>) -> Vec<Volume> {
 }
 
 /// What a part of the array holds.
-fn content(size: Sectors, start: Sector, length: Sectors, read: &mut Read<'_>) -> Content {
+pub(crate) fn content(size: Sectors, start: Sector, length: Sectors, read: &mut Read<'_>) -> Content {
     if length.is_zero() || start.0.checked_add(length.0).is_none_or(|end| end > size.0) {
         return Content::Unreadable(format!("it ends past the {} sectors of the array", size.0));
     }

@@ -109,7 +109,7 @@ fn error_text(errors: &MemberErrors, kind: ErrorKind, is_redundant: bool) -> Opt
         let (_, error) = count.last?;
         let may_freeze = match request {
             RequestKind::Flush => true,
-            RequestKind::Write => is_redundant,
+            RequestKind::Write | RequestKind::Zeroes => is_redundant,
             // An unreadable sector is read elsewhere or fails its request.
             RequestKind::Read => is_redundant && error.kind == kind && kind != ErrorKind::Media,
             RequestKind::Discard => false,

@@ -5,7 +5,7 @@
 //! `umount` that was done before, by hand or by an `umount` that was killed, is left out.
 //!
 //! ```text
-//!   mount    members -> server in the background -> its file -> /dev/loopN -> the record -> DIR
+//!   mount    the record -> members -> server in the background -> its file -> /dev/loopN -> DIR
 //!   umount   DIR -> /dev/loopN -> the server, if `mount` has started it -> the record
 //! ```
 
@@ -14,13 +14,18 @@ mod system;
 
 use crate::cli::{MountArgs, UmountArgs};
 use crate::client::{self, ClientError};
+use crate::doctor;
 use crate::log::print;
 use crate::member_name::{NameError, find_partition, read_table};
 use crate::report::Report;
-use place::{Place, Record};
+use place::{Disk, Made, Place};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use system::{LoopDevice, Mounts};
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_doctor::Content;
+use uraid_host::Window;
 
 /// Why nothing was mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +38,9 @@ pub(crate) enum MountError {
         /// `mount` or `umount`.
         command: &'static str,
     },
+    /// The array or the folder is missing.
+    #[error("mount: found one word; expected an array, or its members, and the folder to mount it at")]
+    OneWord,
     /// DIR is not there, or is no folder.
     #[error("{}: {text}; expected a folder to mount at", path.display())]
     NoFolder {
@@ -113,6 +121,40 @@ pub(crate) enum MountError {
         /// What mount(8) said.
         why: Box<MountError>,
     },
+    /// mount(8) refused what is not known as a file system.
+    #[error("{why}; {array} holds {found}")]
+    Holds {
+        /// Its name.
+        array: String,
+        /// What is there.
+        found: String,
+        /// What mount(8) said.
+        why: Box<MountError>,
+    },
+    /// The partition table is that of a larger disk, or damaged.
+    #[error("{array}: partition {number} ends past the {sectors} sectors of the array")]
+    PastEnd {
+        /// Its name.
+        array: String,
+        /// The partition.
+        number: u32,
+        /// The size of the array.
+        sectors: u64,
+    },
+    /// DIR is in use.
+    #[error("{}: {} is mounted there by `uraid mount`: `uraid umount` it first", path.display(), device.display())]
+    Taken {
+        /// The folder.
+        path: PathBuf,
+        /// The loop device.
+        device: PathBuf,
+    },
+    /// Another process works on the same mount.
+    #[error("{}: another `uraid mount` or `umount` is at work on it; try again when that has ended", path.display())]
+    AtWork {
+        /// The folder.
+        path: PathBuf,
+    },
     /// There is no such partition, or no table.
     #[error(transparent)]
     Partition(#[from] NameError),
@@ -134,36 +176,32 @@ fn used_at(place: Option<&Path>) -> String {
 /// Mounts an array.
 pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
     only_root("mount")?;
-    let (array, folder) = args.array_and_folder();
+    let (array, folder) = args.array_and_folder().ok_or(MountError::OneWord)?;
     let folder = whole_folder(&folder)?;
-    let mut place = Place::new()?;
-    let report = match running(array)? {
-        Some(report) => report,
-        None => place.serve(array, args)?,
+    if let Some(device) = Mounts::read()?.source_at(&folder)
+        && place::has_mounted(device, &folder)?
+    {
+        return Err(MountError::Taken { path: folder, device: device.to_owned() });
+    }
+    let mut place = Place::new(&folder)?;
+    let (report, has_server) = match running(array)? {
+        Some(report) => (report, false),
+        None => (place.serve(array, args)?, true),
     };
     let file = file_of(&report, args.read_only)?;
-    let in_file = file.to_string_lossy().into_owned();
-    let window = args.partition.map(|number| find_partition(&report.name, &in_file, number)).transpose()?;
+    let on_array = OnArray { name: &report.name, file: &file };
+    let window = args.partition.map(|number| on_array.window(number)).transpose()?;
     let device = LoopDevice::attach(&file, window, args.read_only)?;
     // After our own is attached: of two `uraid mount` at once, none may miss the other.
     if let Some(device) = system::other_user_of(&file, window, device.path()) {
         let place = Mounts::read()?.place_of(&device).map(Path::to_owned);
         return Err(MountError::InUse { array: report.name, device, place });
     }
-    let record = Record { folder, device: device.path().to_owned(), file, has_server: place.has_server() };
-    place.write(&record)?;
-    system::mount(&record.device, &record.folder, args).map_err(|error| {
-        match partitions_of(&report.name, &in_file) {
-            Some(numbers) if args.partition.is_none() => {
-                MountError::Whole { array: report.name.clone(), numbers, why: Box::new(error) }
-            }
-            Some(_) | None => error,
-        }
-    })?;
-    device.keep();
-    let (name, folder, device) = (report.name, record.folder.display(), record.device.display());
-    let log = place.keep().map_or_else(String::new, |log| format!("; its log is {}", log.display()));
-    print(&format!("{name}: mounted at {folder} by {device}{log}\n"));
+    place.set_disk(Disk { device: device.path().to_owned(), file: file.clone() })?;
+    system::mount(device.path(), &folder, args).map_err(|why| on_array.why_not(why, args))?;
+    let (device, log) = (device.keep(), place.keep());
+    let log = if has_server { format!("; its log is {}", log.display()) } else { String::new() };
+    print(&format!("{}: mounted at {} by {}{log}\n", report.name, folder.display(), device.display()));
     Ok(())
 }
 
@@ -191,11 +229,65 @@ fn file_of(report: &Report, read_only: bool) -> Result<PathBuf, MountError> {
     }
 }
 
-/// The numbers of the partitions in the array's file, if it has a table.
-fn partitions_of(array: &str, file: &str) -> Option<String> {
-    let table = read_table(array, file).ok()?;
-    let numbers: Vec<String> = table.partitions.iter().map(|found| found.number.to_string()).collect();
-    (!numbers.is_empty()).then(|| numbers.join(", "))
+/// The file of an array that runs.
+struct OnArray<'a> {
+    name: &'a str,
+    file: &'a Path,
+}
+
+impl OnArray<'_> {
+    fn file(&self) -> String {
+        self.file.to_string_lossy().into_owned()
+    }
+
+    fn bytes(&self) -> u64 {
+        std::fs::metadata(self.file).map_or(0, |status| status.len())
+    }
+
+    /// The bytes of a partition.
+    fn window(&self, number: u32) -> Result<Window, MountError> {
+        let window = find_partition(self.name, &self.file(), number)?;
+        let end = window.length.and_then(|length| window.offset.checked_add(length));
+        if end.is_some_and(|end| end <= self.bytes()) {
+            return Ok(window);
+        }
+        let sectors = self.bytes() / SECTOR_BYTES as u64;
+        Err(MountError::PastEnd { array: self.name.to_owned(), number, sectors })
+    }
+
+    /// Why mount(8) refused, with what is there.
+    fn why_not(&self, why: MountError, args: &MountArgs) -> MountError {
+        let why = Box::new(why);
+        match (self.partitions(), args.partition) {
+            (Some(numbers), None) => MountError::Whole { array: self.name.to_owned(), numbers, why },
+            (_, partition) => match self.content(partition) {
+                Some(found) => MountError::Holds { array: self.name.to_owned(), found, why },
+                None => *why,
+            },
+        }
+    }
+
+    /// The numbers of its partitions, if it has a table.
+    fn partitions(&self) -> Option<String> {
+        let table = read_table(self.name, &self.file()).ok()?;
+        let numbers: Vec<String> = table.partitions.iter().map(|found| found.number.to_string()).collect();
+        (!numbers.is_empty()).then(|| numbers.join(", "))
+    }
+
+    /// What it, or a partition of it, holds; `None`: a file system that mount(8) has seen as well, or it is unreadable.
+    fn content(&self, partition: Option<u32>) -> Option<String> {
+        let whole = Window { offset: 0, length: Some(self.bytes()) };
+        let window = partition.map_or(Some(whole), |number| self.window(number).ok())?;
+        let sectors = |bytes: u64| bytes / SECTOR_BYTES as u64;
+        let (start, length) = (Sector(sectors(window.offset)), Sectors(sectors(window.length?)));
+        let file = std::fs::File::open(self.file).ok()?;
+        let size = Sectors(sectors(self.bytes()));
+        match doctor::content(size, start, length, &mut |at, into| file.read_exact_at(into, at)) {
+            Content::Other(text) => Some(text.to_owned()),
+            Content::Unknown => Some("nothing that is known; mkfs makes a file system".to_owned()),
+            Content::FileSystem(_) | Content::Unreadable(_) => None,
+        }
+    }
 }
 
 /// Unmounts an array.
@@ -204,47 +296,43 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
     let folder = mounted_folder(&args.folder)?;
     let mounts = Mounts::read()?;
     let source = mounts.source_at(&folder);
-    let is_it = |record: &Record| record.folder == folder && source.is_none_or(|source| source == record.device);
-    let Some((place, record)) = place::find(is_it)? else {
+    let mut made = place::made_at(&folder)?;
+    if let Some(source) = source {
+        made.retain(|made| made.record.disk.as_ref().is_some_and(|disk| disk.device == source && disk.is_attached()));
+        if let Some(other) = mounts.other_place_of(source, &folder).filter(|_| !made.is_empty()) {
+            let (path, device, other) = (args.folder.clone(), source.to_owned(), other.to_owned());
+            return Err(MountError::MountedTwice { path, device, other });
+        }
+    }
+    if made.is_empty() {
         let what = source.map_or("nothing".to_owned(), |source| source.display().to_string());
         return Err(MountError::NotOurs { path: args.folder.clone(), found: format!("{what} is mounted there") });
-    };
-    if let Some(other) = mounts.other_place_of(&record.device, &folder).filter(|_| source.is_some()) {
-        let (path, device, other) = (args.folder.clone(), record.device, other.to_owned());
-        return Err(MountError::MountedTwice { path, device, other });
     }
     if source.is_some() {
         system::umount(&folder)?;
     }
-    if system::backing_file(&record.device).is_some_and(|file| is_of(&file, &record.file)) {
-        system::detach(&record.device)?;
+    for made in made {
+        let done = undo(made)?;
+        print(&format!("{}: unmounted; {done}\n", folder.display()));
     }
-    let done = match (record.has_server, stop_server_of(&record)?) {
-        (false, _) => "the array still runs, as before `uraid mount`".to_owned(),
-        (true, Some(name)) => format!("{name}: stopped"),
-        (true, None) => "the server of the array had ended before".to_owned(),
-    };
-    place::remove(&place);
-    print(&format!("{}: unmounted; {done}\n", folder.display()));
     Ok(())
 }
 
-/// Whether the kernel's path of a loop device's file is that of an array. When the server has ended, its mount is gone,
-/// and the path begins there: `/home` for `/run/uraid/mount-5/files/home`.
-fn is_of(backing: &Path, file: &Path) -> bool {
-    backing == file || backing.parent() == Some(Path::new("/")) && backing.file_name() == file.file_name()
-}
-
-/// Stops the array, if `mount` has started its server. Its name; `None`: it does not run.
-fn stop_server_of(record: &Record) -> Result<Option<String>, MountError> {
-    if !record.has_server {
-        return Ok(None);
+/// Detaches the loop device of a mount, and stops the server that it has started. Says what became of the server.
+fn undo(made: Made) -> Result<String, MountError> {
+    if let Some(disk) = made.record.disk.as_ref().filter(|disk| disk.is_attached()) {
+        system::detach(&disk.device)?;
     }
-    let Some(report) = place::array_with_file_in(record.file.parent().unwrap_or(&record.file))? else {
-        return Ok(None);
+    let done = match (made.record.has_server, made.array()?) {
+        (false, _) => "the array still runs, as before `uraid mount`".to_owned(),
+        (true, None) => "the server of the array had ended before".to_owned(),
+        (true, Some(report)) => {
+            client::find(Some(&report.name), None)?.stop(true, false)?;
+            format!("{}: stopped", report.name)
+        }
     };
-    client::find(Some(&report.name), None)?.stop(true, false)?;
-    Ok(Some(report.name))
+    made.remove();
+    Ok(done)
 }
 
 fn only_root(command: &'static str) -> Result<(), MountError> {

@@ -180,6 +180,7 @@ impl Overseer {
             writes: of(RequestKind::Write),
             flushes: of(RequestKind::Flush),
             discards: of(RequestKind::Discard),
+            zeroes: of(RequestKind::Zeroes),
             read_elsewhere_sectors: counts.read_elsewhere.0,
             bad_blocks: bad_blocks.ranges().iter().map(|range| (range.start.0, range.length.0)).collect(),
             slowest,

@@ -138,7 +138,8 @@ impl Disk {
 
 /// How long the call took, and the loop device's discards and the requests to members meanwhile.
 fn timed(disk: &mut Disk, call: impl FnOnce(&mut Disk)) -> (f64, u64, u64) {
-    let all = |disk: &Disk| (disk.loop_discards(), disk.member_requests("discards") + disk.member_requests("writes"));
+    let of_members = |disk: &Disk| ["discards", "zeroes", "writes"].iter().map(|kind| disk.member_requests(kind)).sum();
+    let all = |disk: &Disk| -> (u64, u64) { (disk.loop_discards(), of_members(disk)) };
     let before = all(disk);
     let began = Instant::now();
     call(disk);

@@ -107,6 +107,26 @@ fn a_blank_array_has_its_write_hole_noted_and_the_costs_of_the_planner() {
 }
 
 #[test]
+fn a_stripe_that_a_file_gets_in_pieces_is_noted_with_what_the_pieces_cost() {
+    let scratch = Scratch::new();
+    for (slots, chunk, cost) in [
+        // A row of 1024 KiB arrives whole.
+        (10, "128K", None),
+        // 1024 KiB are 8 of 10 chunks: the 2 others are read. 256 KiB are 2: they are read, with P and Q. Each chunk in
+        // two parts: 2 x (2 + 4) reads and 2 x (10 + 4) writes.
+        (12, "128K", Some("take 12 member reads and 28 member writes instead of 12 member writes")),
+    ] {
+        let members = scratch.members(&format!("m{slots}-"), slots, 16 * MIB);
+        scratch.create("home", &format!("-l 6 -n {slots} -c {chunk} --assume-clean"), &members);
+        let words: Vec<PathBuf> = [PathBuf::from("doctor")].into_iter().chain(members).collect();
+        let text = scratch.uraid(words).expect_done().stdout;
+        let flat = text.split_whitespace().collect::<Vec<&str>>().join(" ");
+        assert_eq!(flat.contains("comes through --fuse and loop devices in pieces"), cost.is_some(), "{text}");
+        assert!(cost.is_none_or(|cost| flat.contains(cost)), "{text}");
+    }
+}
+
+#[test]
 fn a_file_system_without_the_array_s_stripes_is_a_warning_also_of_a_degraded_array() {
     let home = home();
     home.write_xfs(0, 0, 0);

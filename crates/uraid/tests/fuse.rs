@@ -223,11 +223,14 @@ fn a_read_only_file_refuses_writes_with_erofs() {
 
     let mounted = Mounted::new("raid1", 2, &[]);
     let file = mounted.open();
+    let mode = || fs::metadata(mounted.path()).expect("a file").mode() & 0o7777;
     mounted.scratch.uraid(["readonly", "home"]).expect_done();
+    wait(|| mode() == 0o400).expect("the kernel asks for it once a second");
     assert_eq!(os_error(file.write_at(&[1; 512], 0)), 30, "EROFS");
     assert_eq!(fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 512).expect_err("refused").raw_os_error(), 30);
     mounted.scratch.uraid(["readwrite", "home"]).expect_done();
     assert_eq!(file.write_at(&[1; 512], 0).expect("taken"), 512);
+    wait(|| mode() == 0o600).expect("as before");
 }
 
 #[test]

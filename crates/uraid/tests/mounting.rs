@@ -6,7 +6,7 @@ use crate::common::loop_device::LoopDevice;
 use crate::common::{Done, MIB, Scratch, wait};
 use crate::fuse::Mounted;
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -98,7 +98,10 @@ impl Drop for Rig {
 fn members_become_a_file_system_in_one_command_and_back() {
     for (level, slots) in [("1", 2), ("5", 3), ("6", 4)] {
         let Some(rig) = rig(level, slots) else { return };
-        let said = rig.mount(&["-o", "noatime"], &rig.members).expect_done().stdout;
+        let (folder, members) = (rig.folder.clone(), rig.members.iter().cloned());
+        let options = ["-o", "noatime"].map(PathBuf::from);
+        let words = [PathBuf::from("mount")].into_iter().chain(members).chain(options).chain([folder]);
+        let said = rig.scratch.uraid(words).expect_done().stdout;
         assert!(
             said.contains("home: mounted at ") && said.contains("/dev/loop") && said.contains("its log is"),
             "{said}"
@@ -201,6 +204,7 @@ fn a_mount_that_fails_at_any_step_leaves_nothing() {
     let Some(rig) = rig("5", 3) else { return };
     let text = |path: &Path| path.to_str().expect("ASCII").to_owned();
     // No folder.
+    rig.scratch.uraid(["mount", "home"]).expect_refused(&["found one word; expected an array"]);
     let missing = rig.scratch.path("missing");
     let words = |folder: &Path| -> Vec<PathBuf> {
         [PathBuf::from("mount")].into_iter().chain(rig.members.iter().cloned()).chain([folder.to_owned()]).collect()
@@ -241,17 +245,81 @@ fn what_is_no_mount_of_an_array_is_left_alone() {
     scratch.uraid([Path::new("umount"), &scratch.path("none")]).expect_refused(&["expected a folder"]);
 }
 
+/// Ends the server of `home` as a crash does.
+fn kill_server(rig: &Rig) {
+    let report: serde_json::Value =
+        serde_json::from_str(&rig.scratch.uraid(["detail", "--json", "home"]).expect_done().stdout).expect("JSON");
+    let pid = report["server"]["pid"].as_u64().expect("a number");
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill").success());
+    wait(|| !Path::new(&format!("/proc/{pid}/fd")).exists()).expect("it ends");
+}
+
+#[test]
+fn what_is_left_of_a_mount_that_was_undone_by_hand_is_not_taken_for_the_next_one() {
+    let Some(rig) = rig("1", 2) else { return };
+    let said = rig.mount(&[], &rig.members).expect_done().stdout;
+    let device = said.split_whitespace().find(|word| word.starts_with("/dev/loop")).expect("named").to_owned();
+    kill_server(&rig);
+    for (program, word) in [("umount", rig.folder.to_str().expect("ASCII")), ("losetup", "-d")] {
+        let mut command = Command::new(program);
+        command.arg(word).args((program == "losetup").then_some(device.trim_end_matches(';')));
+        assert!(command.status().expect("util-linux").success());
+    }
+    rig.mount(&[], &rig.members).expect_done();
+    rig.mount(&[], &rig.members).expect_refused(&["is mounted there by `uraid mount`"]);
+    let said = rig.umount().expect_done().stdout;
+    assert!(said.contains("unmounted; home: stopped") && said.lines().count() == 1, "{said}");
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_mount_that_was_killed_half_way_is_undone() {
+    let Some(rig) = rig("1", 2) else { return };
+    // What `uraid mount` runs next kills it.
+    let programs = rig.scratch.path("programs");
+    fs::create_dir(&programs).expect("a folder");
+    let script = programs.join("losetup");
+    fs::write(&script, "#!/bin/sh\nkill -9 $PPID\n").expect("room");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+    let mut command = rig.scratch.command(rig.words("mount", &[], &rig.members));
+    assert!(!command.env("PATH", &programs).status().expect("it starts").success());
+    rig.scratch.uraid(["detail", "home"]).expect_done();
+    let said = rig.umount().expect_done().stdout;
+    assert!(said.contains("home: stopped"), "{said}");
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn mount_says_what_is_there_instead_of_a_file_system() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 32 * MIB);
+    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
+    let folder = scratch.path("root");
+    fs::create_dir(&folder).expect("a folder");
+    let rig = Rig { scratch, members, folder };
+    if !rustix::process::geteuid().is_root() {
+        rig.mount(&[], &rig.members).expect_refused(&["loop devices and mounts are root's"]);
+        return;
+    }
+    rig.mount(&[], &rig.members).expect_refused(&["mount: ", "home holds nothing that is known; mkfs makes"]);
+    let served = rig.scratch.ready(&[], &rig.members);
+    let mut table = mbr();
+    // 24 MiB from 16 MiB on.
+    table[454..458].copy_from_slice(&(16_u32 << 11).to_le_bytes());
+    served.write_all(0, &table);
+    served.stop();
+    let sectors = "home: partition 1 ends past the ";
+    rig.mount(&["--partition", "1"], &rig.members).expect_refused(&[sectors, "sectors of the array"]);
+    rig.expect_nothing_left();
+}
+
 #[test]
 fn a_mount_whose_server_was_killed_is_undone_and_the_array_mounted_again() {
     let Some(rig) = rig("1", 2) else { return };
     rig.mount(&[], &rig.members).expect_done();
     fs::write(rig.folder.join("file"), "words").expect("room");
     assert!(Command::new("sync").arg("-f").arg(&rig.folder).status().expect("sync").success());
-    let report: serde_json::Value =
-        serde_json::from_str(&rig.scratch.uraid(["detail", "--json", "home"]).expect_done().stdout).expect("JSON");
-    let pid = report["server"]["pid"].as_u64().expect("a number");
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill").success());
-    wait(|| !Path::new(&format!("/proc/{pid}/fd")).exists()).expect("it ends");
+    kill_server(&rig);
     let said = rig.umount().expect_done().stdout;
     assert!(said.contains("the server of the array had ended before"), "{said}");
     rig.mount(&[], &rig.members).expect_done();

@@ -119,6 +119,26 @@ fn a_parity_level_over_block_devices_that_make_holes_gives_space_back() {
     }
 }
 
+#[test]
+fn holes_are_counted_apart_from_data() {
+    let mounted = Mounted::new("raid10", 4, &[]);
+    let count = |kind: &str| -> Vec<u64> {
+        let shown = mounted.scratch.uraid(["detail", "--json", "home"]).expect_done().stdout;
+        let report: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        let members = report["members"].as_array().expect("a list");
+        members.iter().map(|member| member["io"][kind]["bytes"].as_u64().expect("a count")).collect()
+    };
+    let (written, discarded) = (count("writes"), count("discards"));
+    fallocate(mounted.open(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4 * MIB).expect("taken");
+    assert_eq!(count("zeroes"), [2 * MIB; 4]);
+    let more = |(before, after): (&u64, &u64)| after - before;
+    let written: u64 = written.iter().zip(&count("writes")).map(more).sum();
+    assert!(written < MIB, "superblocks at most: {written}");
+    assert_eq!(count("discards"), discarded);
+    let shown = mounted.scratch.uraid(["detail", "home"]).expect_done().stdout;
+    assert!(shown.contains("Zeroes") && shown.contains("(2.00 MiB)"), "{shown}");
+}
+
 /// Punches are refused, also for a part of a block, and trims leave everything as it is. Other zeroes are as exact as ever.
 fn refuses_punches(mounted: &Mounted) {
     let mut file = mounted.open();

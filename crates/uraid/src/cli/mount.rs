@@ -44,17 +44,16 @@ pub(crate) struct MountArgs {
     /// Mount options, as mount(8) takes them
     #[arg(short, long, value_name = "OPTIONS")]
     pub options: Option<String>,
-    /// The array's name, or its members; then the folder to mount at
-    // One value name that renders as two: clap would show a second one as optional.
-    #[arg(required = true, num_args = 2.., value_name = "ARRAY> <DIR")]
-    array_and_folder: Vec<String>,
+    // One argument, as options may stand between its words; the text above says what they are.
+    #[arg(required = true, num_args = 1.., value_name = "ARRAY>... <DIR", hide = true)]
+    words: Vec<String>,
 }
 
 impl MountArgs {
-    /// The words for the array, and the folder.
-    pub(crate) fn array_and_folder(&self) -> (&[String], PathBuf) {
-        let (folder, array) = self.array_and_folder.split_last().expect("clap wants two");
-        (array, PathBuf::from(folder))
+    /// The words for the array, and the folder; `None`: there is one word only.
+    pub(crate) fn array_and_folder(&self) -> Option<(&[String], PathBuf)> {
+        let (folder, array) = self.words.split_last()?;
+        (!array.is_empty()).then(|| (array, PathBuf::from(folder)))
     }
 }
 

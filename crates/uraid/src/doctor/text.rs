@@ -242,7 +242,8 @@ impl OfFile<'_> {
             let share = |rows: u64| 100.0 * rows as f64 / cost.rows() as f64;
             let _ = writeln!(
                 out,
-                "Rows: {:.1} % written whole, {:.1} % by read-modify-write, {:.1} % after reading their rest ({} in all)",
+                "Parts of rows: {:.1} % written whole, {:.1} % by read-modify-write, {:.1} % after reading their rest ({} in \
+                 all; a row of long chunks is written in several)",
                 share(cost.rows_full),
                 share(cost.rows_modified),
                 share(cost.rows_reconstructed),

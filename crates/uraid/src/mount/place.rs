@@ -1,19 +1,22 @@
 //! What is kept of a mount: its folder in the runtime directory, with the record, and the server in the background.
 //! Owns: [`Place`], [`Record`]. Not here: the order of the steps (`mount`), how the server serves (`serve`).
-//! Invariant: a folder belongs to one `uraid mount`, and is gone if that fails. So `umount` knows what it may undo.
+//! Invariant: the record says what may have to be undone before that is done. So `umount` undoes a mount of which any
+//! step was done, also one that was killed. A record of which nothing is left is removed by the next `mount`.
 //!
 //! ```text
 //!   RUNTIME/mount-PID/record   what was mounted where
 //!   RUNTIME/mount-PID/log      what the server says, if `mount` has started one
 //!   RUNTIME/mount-PID/files/   its --fuse folder
 //! ```
+//!
+//! A command holds the flock of `mount-PID/` while it works on it, and that of RUNTIME while it makes or removes one.
 
-use super::MountError;
+use super::{MountError, system};
 use crate::cli::MountArgs;
 use crate::report::Report;
 use crate::{client, names, warn};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -22,44 +25,82 @@ use std::process::{Child, Command, Stdio};
 
 const PREFIX: &str = "mount-";
 const RECORD: &str = "record";
+/// A record before it takes its name.
+const NEW_RECORD: &str = "record.new";
 const LOG: &str = "log";
 const FILES: &str = "files";
 
-/// What `mount` has done.
+/// What `mount` has done, or is about to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     /// Where the file system is mounted.
     pub folder: PathBuf,
-    /// The loop device.
+    /// Whether the array is started for this mount.
+    pub has_server: bool,
+    /// What is mounted.
+    pub disk: Option<Disk>,
+}
+
+/// A loop device of an array.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Disk {
     pub device: PathBuf,
     /// The array's file.
     pub file: PathBuf,
-    /// Whether the array was started for this mount.
-    pub has_server: bool,
 }
 
-/// The folder of a mount. Without [`Place::keep`] it is removed, and the server stopped, when this is dropped.
+impl Disk {
+    /// Whether the loop device still has the array's file. When the server has ended, its mount is gone, and the
+    /// kernel's path of the file begins there: `/home` for `/run/uraid/mount-5/files/home`.
+    pub(super) fn is_attached(&self) -> bool {
+        let is_name =
+            |backing: &Path| backing.parent() == Some(Path::new("/")) && backing.file_name() == self.file.file_name();
+        system::backing_file(&self.device).is_some_and(|backing| backing == self.file || is_name(&backing))
+    }
+}
+
+/// The folder of a mount that this process makes. Without [`Place::keep`] it is removed, and the server stopped, when
+/// this is dropped.
 pub(super) struct Place {
     folder: PathBuf,
+    record: Record,
     server: Option<Child>,
     stays: bool,
+    _lock: File,
 }
 
 impl Place {
-    pub(super) fn new() -> Result<Place, MountError> {
-        let folder = names::runtime_directory()?.join(format!("{PREFIX}{}", std::process::id()));
-        // From a process with this number that was killed.
-        remove(&folder);
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed(&folder))?;
-        // As the server and the kernel name what is in it.
-        let folder = fs::canonicalize(&folder).map_err(failed(&folder))?;
-        Ok(Place { folder, server: None, stays: false })
+    /// One for a mount at this folder, after the records of which nothing is left were removed.
+    pub(super) fn new(mounted_at: &Path) -> Result<Place, MountError> {
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        let runtime = names::runtime_directory()?;
+        builder.recursive(true).create(&runtime).map_err(failed(&runtime))?;
+        let runtime = runtime_folder()?;
+        let all = File::open(&runtime).map_err(failed(&runtime))?;
+        all.lock().map_err(failed(&runtime))?;
+        remove_dead(&runtime)?;
+        builder.recursive(false);
+        // The mount of an earlier process with this number may be in use.
+        let name = |nth: u32| {
+            format!("{PREFIX}{}{}", std::process::id(), if nth == 0 { String::new() } else { format!("-{nth}") })
+        };
+        let mut free = (0..).map(|nth| runtime.join(name(nth))).filter(|folder| !folder.exists());
+        let folder = free.next().expect("numbers do not end");
+        builder.create(&folder).map_err(failed(&folder))?;
+        let lock = try_lock(&folder).map_err(failed(&folder))?.expect("it is new, and the runtime directory is locked");
+        let record = Record { folder: mounted_at.to_owned(), has_server: false, disk: None };
+        let place = Place { folder, record, server: None, stays: false, _lock: lock };
+        place.write()?;
+        Ok(place)
     }
 
     /// Serves the array of these members. Returns when it is ready.
     pub(super) fn serve(&mut self, members: &[String], args: &MountArgs) -> Result<Report, MountError> {
         let (files, log) = (self.folder.join(FILES), self.folder.join(LOG));
         fs::create_dir(&files).map_err(failed(&files))?;
+        self.record.has_server = true;
+        self.write()?;
         let stderr = File::create(&log).map_err(failed(&log))?;
         let own = Path::new("/proc/self/exe");
         let mut command = Command::new(std::env::current_exe().map_err(failed(own))?);
@@ -83,20 +124,22 @@ impl Place {
         array_with_file_in(&files)?.ok_or_else(gone)
     }
 
-    pub(super) fn has_server(&self) -> bool {
-        self.server.is_some()
+    /// Notes what is mounted, before it is.
+    pub(super) fn set_disk(&mut self, disk: Disk) -> Result<(), MountError> {
+        self.record.disk = Some(disk);
+        self.write()
     }
 
-    pub(super) fn write(&self, record: &Record) -> Result<(), MountError> {
-        let path = self.folder.join(RECORD);
-        let text = serde_json::to_string(record).map_err(io::Error::from);
-        text.and_then(|text| fs::write(&path, text)).map_err(failed(&path))
+    fn write(&self) -> Result<(), MountError> {
+        let (new, path) = (self.folder.join(NEW_RECORD), self.folder.join(RECORD));
+        let text = serde_json::to_string(&self.record).map_err(io::Error::from);
+        text.and_then(|text| fs::write(&new, text)).and_then(|()| fs::rename(&new, &path)).map_err(failed(&path))
     }
 
-    /// Lets it stay; returns the server's log.
-    pub(super) fn keep(mut self) -> Option<PathBuf> {
+    /// Lets it stay; returns the file with what the server says.
+    pub(super) fn keep(mut self) -> PathBuf {
         self.stays = true;
-        self.server.is_some().then(|| self.folder.join(LOG))
+        self.folder.join(LOG)
     }
 }
 
@@ -120,21 +163,94 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> MountError {
     |source| MountError::Place { path, source }
 }
 
-/// The record of which this is so, and its folder. One that cannot be read is of an `uraid mount` that was killed.
-pub(super) fn find(is_it: impl Fn(&Record) -> bool) -> Result<Option<(PathBuf, Record)>, MountError> {
+/// A mount that was made, locked for this process.
+pub(super) struct Made {
+    pub record: Record,
+    place: PathBuf,
+    _lock: File,
+}
+
+impl Made {
+    /// The array that this mount has started. `None`: it has started none, or that does not run.
+    pub(super) fn array(&self) -> Result<Option<Report>, MountError> {
+        if self.record.has_server { array_with_file_in(&self.place.join(FILES)) } else { Ok(None) }
+    }
+
+    /// Forgets it.
+    pub(super) fn remove(self) {
+        remove(&self.place);
+    }
+}
+
+/// The mounts that were made at this folder.
+pub(super) fn made_at(mounted_at: &Path) -> Result<Vec<Made>, MountError> {
+    let mut found = Vec::new();
+    for place in places(&runtime_folder()?)? {
+        let Some(record) = record_of(&place).filter(|record| record.folder == mounted_at) else { continue };
+        let Some(lock) = try_lock(&place).map_err(failed(&place))? else {
+            return Err(MountError::AtWork { path: mounted_at.to_owned() });
+        };
+        // It may have been removed, or have changed, before it was locked.
+        if record_of(&place).as_ref() == Some(&record) {
+            found.push(Made { record, place, _lock: lock });
+        }
+    }
+    Ok(found)
+}
+
+/// Whether `uraid mount` has mounted this device at this folder.
+pub(super) fn has_mounted(source: &Path, mounted_at: &Path) -> Result<bool, MountError> {
+    let mut records = places(&runtime_folder()?)?.into_iter().filter_map(|place| record_of(&place));
+    Ok(records.any(|record| {
+        record.folder == mounted_at && record.disk.is_some_and(|disk| disk.device == source && disk.is_attached())
+    }))
+}
+
+/// The runtime directory, as the server and the kernel name what is in it.
+fn runtime_folder() -> Result<PathBuf, MountError> {
     let runtime = names::runtime_directory()?;
-    let entries = match fs::read_dir(&runtime) {
+    Ok(fs::canonicalize(&runtime).unwrap_or(runtime))
+}
+
+/// The folders of mounts.
+fn places(runtime: &Path) -> Result<Vec<PathBuf>, MountError> {
+    let entries = match fs::read_dir(runtime) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed(&runtime)(error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(runtime)(error)),
     };
     let is_place = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-    let places = entries.flatten().map(|entry| entry.path()).filter(is_place);
-    let mut records = places.filter_map(|place| {
-        let text = fs::read(place.join(RECORD)).ok()?;
-        Some((place, serde_json::from_slice(&text).ok()?))
-    });
-    Ok(records.find(|(_, record)| is_it(record)))
+    Ok(entries.flatten().map(|entry| entry.path()).filter(is_place).collect())
+}
+
+fn record_of(place: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(place.join(RECORD)).ok()?).ok()
+}
+
+/// The flock of a folder. `None`: another command holds it.
+fn try_lock(folder: &Path) -> io::Result<Option<File>> {
+    let file = match File::open(folder) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Removes each mount of which no loop device and no server is left, and on which no command works.
+fn remove_dead(runtime: &Path) -> Result<(), MountError> {
+    for place in places(runtime)? {
+        let Some(_lock) = try_lock(&place).map_err(failed(&place))? else { continue };
+        let disk = record_of(&place).and_then(|record| record.disk);
+        if !disk.is_some_and(|disk| disk.is_attached()) && array_with_file_in(&place.join(FILES))?.is_none() {
+            remove(&place);
+        }
+    }
+    Ok(())
 }
 
 /// The running array whose file is in this folder.
@@ -149,7 +265,7 @@ pub(super) fn array_with_file_in(files: &Path) -> Result<Option<Report>, MountEr
 /// Removes the folder of a mount that is no more. What is mounted in it stays.
 pub(super) fn remove(folder: &Path) {
     let _ = fs::remove_dir(folder.join(FILES));
-    for name in [LOG, RECORD] {
+    for name in [LOG, NEW_RECORD, RECORD] {
         let _ = fs::remove_file(folder.join(name));
     }
     let _ = fs::remove_dir(folder);

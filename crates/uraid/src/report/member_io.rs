@@ -17,11 +17,14 @@ pub(crate) const UNANSWERED_MIN: Duration = Duration::from_secs(2);
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct MemberIo {
     pub reads: MemberRequests,
-    /// Writes of data, parity, superblocks and zeroes.
+    /// Writes of data, parity and superblocks.
     pub writes: MemberRequests,
     /// Cache flushes.
     pub flushes: MemberRequests,
     pub discards: MemberRequests,
+    /// Zeroes without data, as a hole or written. What a file system on a loop device discards arrives so.
+    #[serde(default)]
+    pub zeroes: MemberRequests,
     /// Sectors of its failed reads for which the other members supplied the data. md would have rewritten them.
     pub read_elsewhere_sectors: u64,
     /// The sectors that the member lacks, by its bad-block list: each range as its first sector, from the start of the
@@ -53,7 +56,7 @@ pub(crate) struct MemberRequests {
 /// The request that took longest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SlowestRequest {
-    /// `read`, `write`, `flush`, `discard`.
+    /// `read`, `write`, `flush`, `discard`, `write-zeroes`.
     pub kind: String,
     /// How long it took, in microseconds.
     pub us: u64,
@@ -64,7 +67,13 @@ pub(crate) struct SlowestRequest {
 impl MemberIo {
     /// `3 read, 1 write`; `-` for none.
     fn errors(&self) -> String {
-        let kinds = [(self.reads, "read"), (self.writes, "write"), (self.flushes, "flush"), (self.discards, "discard")];
+        let kinds = [
+            (self.reads, "read"),
+            (self.writes, "write"),
+            (self.flushes, "flush"),
+            (self.discards, "discard"),
+            (self.zeroes, "write-zeroes"),
+        ];
         let some = kinds.iter().filter(|(requests, _)| requests.errors > 0);
         let words: Vec<String> = some.map(|(requests, kind)| format!("{} {kind}", requests.errors)).collect();
         if words.is_empty() { "-".to_owned() } else { words.join(", ") }
@@ -94,18 +103,18 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
     };
     writeln!(
         out,
-        "\n    {:>6}   {:<22} {:<22} {:>7} {:>8}   {:<16} {:>9}   Slowest",
-        "Number", "Reads", "Writes", "Flushes", "Discards", "Errors", "Elsewhere"
+        "\n    {:>6}   {:<22} {:<22} {:>7} {:>8}   {:<22} {:<16} {:>9}   Slowest",
+        "Number", "Reads", "Writes", "Flushes", "Discards", "Zeroes", "Errors", "Elsewhere"
     )
     .expect(text);
     for (member, io) in &counted {
         let number = member.number.map_or("-".to_owned(), |number| number.to_string());
-        let (reads, writes) = (requests(&io.reads), requests(&io.writes));
+        let (reads, writes, zeroes) = (requests(&io.reads), requests(&io.writes), requests(&io.zeroes));
         let (flushes, discards, errors) = (io.flushes.count, io.discards.count, io.errors());
         let (elsewhere, slowest) = (io.read_elsewhere_sectors, io.slowest());
         writeln!(
             out,
-            "    {number:>6}   {reads:<22} {writes:<22} {flushes:>7} {discards:>8}   {errors:<16} {elsewhere:>9}   {slowest}"
+            "    {number:>6}   {reads:<22} {writes:<22} {flushes:>7} {discards:>8}   {zeroes:<22} {errors:<16} {elsewhere:>9}   {slowest}"
         )
         .expect(text);
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::local::{Either, join_all, oneshot, race};
-use uraid_block::{SlotSet, sizes};
+use uraid_block::{Device, SlotSet, sizes};
 use uraid_engine::{MemberState, PassError, PassKind, Status};
 use uraid_export_nbd::{Export, Server};
 use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
@@ -247,7 +247,8 @@ impl Session {
         uris.extend(files::of_array(&setup.frontends.exports, index));
         let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
         let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
-        warn(&format!("{name}: {level} is started, {usable} of {} slots {picture}: {place}", status.slots));
+        let how = if array.is_read_only() { " read-only" } else { "" };
+        warn(&format!("{name}: {level} is started{how}, {usable} of {} slots {picture}: {place}", status.slots));
     }
 }
 
