@@ -30,8 +30,7 @@ use std::time::{Duration, Instant};
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_host::TooFewDescriptors;
 use uraid_nbd::TransmissionFlags;
-use uri::Address;
-pub use uri::UriError;
+pub use uri::{Address, Endpoint, UriError};
 
 /// The warm-up before each measurement, as 1/N of the runtime.
 const WARM_UP_PART: u32 = 4;

@@ -93,8 +93,8 @@ pub(crate) fn guard() {
     let refused: Vec<&str> = refused.iter().filter(|(outcome, _)| outcome.is_err()).map(|(_, name)| *name).collect();
     if !refused.is_empty() {
         warn(&format!(
-            "--fuse: {} refused: a file system on a file of this mount may hang this machine when memory is short; \
-             root with CAP_SYS_RESOURCE and CAP_IPC_LOCK is not refused",
+            "{} refused: a file system of this machine on the array may hang it when memory is short; root with \
+             CAP_SYS_RESOURCE and CAP_IPC_LOCK is not refused",
             match refused[..] {
                 [one] => format!("{one} is"),
                 _ => format!("{} are", refused.join(" and ")),

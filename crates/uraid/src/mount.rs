@@ -1,30 +1,35 @@
 //! `uraid mount` and `uraid umount`: from members to a mounted file system, and back.
-//! Owns: the order of the steps, what is undone when one fails. Not here: the record of a mount and the server in the
-//! background (`mount::place`), loop devices and mounts (`mount::system`), the array as a file (`files`).
+//! Owns: the order of the steps, what is undone when one fails, the way that is taken. Not here: the record of a mount
+//! and the server in the background (`mount::place`), the block device (`mount::disk`), mounts (`mount::system`), what an
+//! array holds (`mount::content`).
 //! Invariant: nothing stays of a mount that failed. An array that ran before `mount` runs after `umount`. A step of
 //! `umount` that was done before, by hand or by an `umount` that was killed, is left out.
 //!
 //! ```text
 //!   mount    the record -> members -> server in the background -> its file -> /dev/loopN -> DIR
-//!   umount   DIR -> /dev/loopN -> the server, if `mount` has started it -> the record
+//!                                                              or its socket -> /dev/nbdN
+//!   umount   DIR -> the device -> the server, if `mount` has started it -> the record
 //! ```
 
+mod content;
+mod disk;
+mod loop_device;
+mod nbd;
 mod place;
 mod system;
 
 use crate::cli::{MountArgs, UmountArgs};
 use crate::client::{self, ClientError};
-use crate::doctor;
 use crate::log::print;
-use crate::member_name::{NameError, find_partition, read_table};
+use crate::member_name::NameError;
 use crate::report::Report;
-use place::{Disk, Made, Place};
+use content::ArrayContent;
+use disk::{Attached, Disk};
+use place::{Made, Place};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use system::{LoopDevice, Mounts};
-use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_doctor::Content;
+use system::Mounts;
 use uraid_host::Window;
 
 /// Why nothing was mounted, or unmounted.
@@ -50,10 +55,32 @@ pub(crate) enum MountError {
         text: String,
     },
     /// The array runs without a file.
-    #[error("{array}: runs without --fuse, so no file of it can be mounted: stop it, or serve it with --fuse FOLDER")]
+    #[error(
+        "{array}: runs without --fuse, so there is no file for a loop device, and no NBD driver either (nbd-client, the \
+         module nbd): stop it, or serve it with --fuse FOLDER"
+    )]
     NoFile {
         /// Its name.
         array: String,
+    },
+    /// Neither FUSE nor NBD.
+    #[error(
+        "this kernel has neither /dev/fuse (module fuse) nor an NBD driver with its client (module nbd, package \
+         nbd-client); expected one of them"
+    )]
+    NoWay,
+    /// --nbd without what it needs.
+    #[error(
+        "--nbd: found no NBD driver in this kernel, or no nbd-client; expected the module nbd and the package nbd-client"
+    )]
+    NoNbd,
+    /// Clients that may write are connected. Two file systems on the same bytes would destroy each other.
+    #[error("{array}: {} to the server by NBD, too, and may use the array: disconnect first", clients_text(*count))]
+    Clients {
+        /// Its name.
+        array: String,
+        /// How many others.
+        count: u64,
     },
     /// The array is served read-only.
     #[error("{array}: runs read-only: mount it with --read-only")]
@@ -166,10 +193,42 @@ pub(crate) enum MountError {
     Client(#[from] ClientError),
 }
 
+fn clients_text(count: u64) -> String {
+    if count == 1 { "another client is connected".to_owned() } else { format!("{count} other clients are connected") }
+}
+
 fn used_at(place: Option<&Path>) -> String {
     match place {
         Some(place) => format!(", mounted at {}: unmount that first, or use it there (mount --bind)", place.display()),
         None => ": mount that one, or detach it with losetup -d".to_owned(),
+    }
+}
+
+/// How an array becomes a block device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// A file of `--fuse`, and a loop device on it.
+    Files,
+    /// The kernel's NBD driver.
+    Nbd,
+}
+
+impl Way {
+    /// The one that the operator wants, or the array allows, or the kernel has.
+    fn choose(running: Option<&Report>, args: &MountArgs) -> Result<Way, MountError> {
+        let has_file = |report: &Report| {
+            report.server.iter().flat_map(|server| &server.exports).any(|export| export.file.is_some())
+        };
+        match running {
+            _ if args.nbd && nbd::is_available() => Ok(Way::Nbd),
+            _ if args.nbd => Err(MountError::NoNbd),
+            Some(report) if has_file(report) => Ok(Way::Files),
+            Some(_) if nbd::is_available() => Ok(Way::Nbd),
+            Some(report) => Err(MountError::NoFile { array: report.name.clone() }),
+            None if File::open("/dev/fuse").is_ok() => Ok(Way::Files),
+            None if nbd::is_available() => Ok(Way::Nbd),
+            None => Err(MountError::NoWay),
+        }
     }
 }
 
@@ -184,25 +243,71 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
         return Err(MountError::Taken { path: folder, device: device.to_owned() });
     }
     let mut place = Place::new(&folder)?;
-    let (report, has_server) = match running(array)? {
+    let running = running(array)?;
+    let way = Way::choose(running.as_ref(), args)?;
+    let (report, has_server) = match running {
         Some(report) => (report, false),
-        None => (place.serve(array, args)?, true),
+        None => (place.serve(array, way, args)?, true),
     };
-    let file = file_of(&report, args.read_only)?;
-    let on_array = OnArray { name: &report.name, file: &file };
-    let window = args.partition.map(|number| on_array.window(number)).transpose()?;
-    let device = LoopDevice::attach(&file, window, args.read_only)?;
-    // After our own is attached: of two `uraid mount` at once, none may miss the other.
-    if let Some(device) = system::other_user_of(&file, window, device.path()) {
-        let place = Mounts::read()?.place_of(&device).map(Path::to_owned);
-        return Err(MountError::InUse { array: report.name, device, place });
-    }
-    place.set_disk(Disk { device: device.path().to_owned(), file: file.clone() })?;
-    system::mount(device.path(), &folder, args).map_err(|why| on_array.why_not(why, args))?;
-    let (device, log) = (device.keep(), place.keep());
+    let (disk, content) = match way {
+        Way::Files => by_file(&report, args)?,
+        Way::Nbd => by_nbd(&report, has_server, args)?,
+    };
+    place.set_disk(disk.disk().clone())?;
+    let device = disk.disk().mounted.clone();
+    system::mount(&device, &folder, args).map_err(|why| content.why_not(why, args))?;
+    disk.keep();
+    let log = place.keep();
     let log = if has_server { format!("; its log is {}", log.display()) } else { String::new() };
     print(&format!("{}: mounted at {} by {}{log}\n", report.name, folder.display(), device.display()));
     Ok(())
+}
+
+/// A loop device on the array's file.
+fn by_file(report: &Report, args: &MountArgs) -> Result<(Attached, ArrayContent), MountError> {
+    let file = file_of(report, args.read_only)?;
+    let content = ArrayContent { name: report.name.clone(), path: file.clone() };
+    let window = args.partition.map(|number| content.window(number)).transpose()?;
+    let disk = Disk::attach_loop(&file, window, args.read_only)?;
+    // After our own is attached: of two `uraid mount` at once, none may miss the other.
+    not_in_use(report, &file, window, &disk.disk().device)?;
+    Ok((disk, content))
+}
+
+/// A device of the kernel's NBD driver. A server that this process has started has its default memory.
+fn by_nbd(report: &Report, has_server: bool, args: &MountArgs) -> Result<(Attached, ArrayContent), MountError> {
+    let array = report.name.clone();
+    let server = report.server.as_ref();
+    let (uris, exports) = server.map(|server| (&*server.uris, &*server.exports)).unwrap_or_default();
+    if !args.read_only && exports.iter().any(|export| export.read_only) {
+        return Err(MountError::ReadOnly { array });
+    }
+    let Some(uri) = uris.iter().find(|uri| uri.starts_with("nbd+unix:")).or(uris.first()) else {
+        return Err(MountError::NoFile { array });
+    };
+    let mut disk = Disk::attach_nbd(uri, args.read_only, has_server)?;
+    // As above.
+    for file in exports.iter().filter_map(|export| export.file.as_ref()) {
+        not_in_use(report, Path::new(file), None, &disk.disk().device)?;
+    }
+    let now = client::find(Some(&array), None)?.status()?;
+    let others = now.clients.map_or(0, |clients| clients.connected.saturating_sub(1));
+    if others > 0 {
+        return Err(MountError::Clients { array, count: others });
+    }
+    let content = ArrayContent { name: array, path: disk.disk().device.clone() };
+    if let Some(number) = args.partition {
+        content.window(number)?;
+        disk.take_partition(number)?;
+    }
+    Ok((disk, content))
+}
+
+/// Refuses bytes that another loop device has.
+fn not_in_use(report: &Report, file: &Path, window: Option<Window>, own: &Path) -> Result<(), MountError> {
+    let Some(device) = loop_device::other_user_of(file, window, own) else { return Ok(()) };
+    let place = Mounts::read()?.place_of(&device).map(Path::to_owned);
+    Err(MountError::InUse { array: report.name.clone(), device, place })
 }
 
 /// The array that these words name, if it runs.
@@ -229,67 +334,6 @@ fn file_of(report: &Report, read_only: bool) -> Result<PathBuf, MountError> {
     }
 }
 
-/// The file of an array that runs.
-struct OnArray<'a> {
-    name: &'a str,
-    file: &'a Path,
-}
-
-impl OnArray<'_> {
-    fn file(&self) -> String {
-        self.file.to_string_lossy().into_owned()
-    }
-
-    fn bytes(&self) -> u64 {
-        std::fs::metadata(self.file).map_or(0, |status| status.len())
-    }
-
-    /// The bytes of a partition.
-    fn window(&self, number: u32) -> Result<Window, MountError> {
-        let window = find_partition(self.name, &self.file(), number)?;
-        let end = window.length.and_then(|length| window.offset.checked_add(length));
-        if end.is_some_and(|end| end <= self.bytes()) {
-            return Ok(window);
-        }
-        let sectors = self.bytes() / SECTOR_BYTES as u64;
-        Err(MountError::PastEnd { array: self.name.to_owned(), number, sectors })
-    }
-
-    /// Why mount(8) refused, with what is there.
-    fn why_not(&self, why: MountError, args: &MountArgs) -> MountError {
-        let why = Box::new(why);
-        match (self.partitions(), args.partition) {
-            (Some(numbers), None) => MountError::Whole { array: self.name.to_owned(), numbers, why },
-            (_, partition) => match self.content(partition) {
-                Some(found) => MountError::Holds { array: self.name.to_owned(), found, why },
-                None => *why,
-            },
-        }
-    }
-
-    /// The numbers of its partitions, if it has a table.
-    fn partitions(&self) -> Option<String> {
-        let table = read_table(self.name, &self.file()).ok()?;
-        let numbers: Vec<String> = table.partitions.iter().map(|found| found.number.to_string()).collect();
-        (!numbers.is_empty()).then(|| numbers.join(", "))
-    }
-
-    /// What it, or a partition of it, holds; `None`: a file system that mount(8) has seen as well, or it is unreadable.
-    fn content(&self, partition: Option<u32>) -> Option<String> {
-        let whole = Window { offset: 0, length: Some(self.bytes()) };
-        let window = partition.map_or(Some(whole), |number| self.window(number).ok())?;
-        let sectors = |bytes: u64| bytes / SECTOR_BYTES as u64;
-        let (start, length) = (Sector(sectors(window.offset)), Sectors(sectors(window.length?)));
-        let file = std::fs::File::open(self.file).ok()?;
-        let size = Sectors(sectors(self.bytes()));
-        match doctor::content(size, start, length, &mut |at, into| file.read_exact_at(into, at)) {
-            Content::Other(text) => Some(text.to_owned()),
-            Content::Unknown => Some("nothing that is known; mkfs makes a file system".to_owned()),
-            Content::FileSystem(_) | Content::Unreadable(_) => None,
-        }
-    }
-}
-
 /// Unmounts an array.
 pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
     only_root("umount")?;
@@ -298,7 +342,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
     let source = mounts.source_at(&folder);
     let mut made = place::made_at(&folder)?;
     if let Some(source) = source {
-        made.retain(|made| made.record.disk.as_ref().is_some_and(|disk| disk.device == source && disk.is_attached()));
+        made.retain(|made| made.record.disk.as_ref().is_some_and(|disk| disk.mounted == source && disk.is_attached()));
         if let Some(other) = mounts.other_place_of(source, &folder).filter(|_| !made.is_empty()) {
             let (path, device, other) = (args.folder.clone(), source.to_owned(), other.to_owned());
             return Err(MountError::MountedTwice { path, device, other });
@@ -318,10 +362,10 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Detaches the loop device of a mount, and stops the server that it has started. Says what became of the server.
+/// Detaches the device of a mount, and stops the server that it has started. Says what became of the server.
 fn undo(made: Made) -> Result<String, MountError> {
     if let Some(disk) = made.record.disk.as_ref().filter(|disk| disk.is_attached()) {
-        system::detach(&disk.device)?;
+        disk.detach()?;
     }
     let done = match (made.record.has_server, made.array()?) {
         (false, _) => "the array still runs, as before `uraid mount`".to_owned(),

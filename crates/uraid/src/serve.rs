@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
         let member = |at: usize| stack.member_name(index, at);
         announce(&array.name, &array.plan, stack.read_only_text(index), member);
     }
-    give_up_privileges(&stack, shards, frontends.files.is_some());
+    give_up_privileges(&stack, shards, frontends.files.is_some() || args.mlock);
     let options = Options {
         ring: args.ring.into(),
         arenas: memory.arenas,
@@ -55,14 +55,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
 
 /// Drops the privileges before any serving thread is started, so that no thread has them. Before that, opens everything
 /// that may need them.
-fn give_up_privileges(stack: &Stack, shards: u16, has_files: bool) {
+fn give_up_privileges(stack: &Stack, shards: u16, has_disk: bool) {
     let members = stack.arrays.iter().flat_map(|array| match &array.members {
         Members::Claimed(members) => members.as_slice(),
         Members::Arrays(_) => &[],
     });
     members.for_each(|member| member.open_for(shards));
     keep_locked_memory();
-    if has_files {
+    if has_disk {
         files::guard();
     }
     if let Err(error) = drop_privileges() {

@@ -52,6 +52,8 @@ cargo xtask vm matrix --handover
                         arrays written without a member, by uraid or the kernel; the kernel takes over and rebuilds
 cargo xtask vm matrix --force
                         uraid fails members and is killed; `mdadm --assemble --force` must not believe them
+cargo xtask vm matrix --mount
+                        `uraid mount` and `umount` in the guest, by the kernel's NBD driver and by FUSE; the kernel's md reads what was written
 cargo xtask vm matrix --ppl
                         a raid5 with a partial parity log is cut off by one side, with or without a member; the other takes over
 cargo xtask vm matrix --rebuild

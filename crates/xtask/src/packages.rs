@@ -12,6 +12,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("mdadm", "mdadm", "the judge of our superblocks"),
     ("nbdinfo", "libnbd-bin", "NBD client tests"),
     ("nbdcopy", "libnbd-bin", "NBD client tests and the VM matrix"),
+    ("nbd-client", "nbd-client", "`uraid mount` without FUSE, in the VM"),
     ("nbdfuse", "libnbd-bin", "a real file system over NBD without root's nbd module"),
     ("fusermount3", "fuse3", "nbdfuse"),
     ("nbdkit", "nbdkit", "the server that ours is measured against"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Where a server listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Endpoint {
+pub enum Endpoint {
     /// A unix socket.
     Unix(PathBuf),
     /// A TCP port, as `HOST:PORT`.
@@ -14,7 +14,7 @@ pub(super) enum Endpoint {
 
 /// The parts of an NBD URI.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Address {
+pub struct Address {
     /// Where the server listens.
     pub endpoint: Endpoint,
     /// Which export; empty: the default one.
@@ -31,7 +31,7 @@ pub struct UriError {
 
 impl Address {
     /// Takes a URI apart.
-    pub(super) fn parse(uri: &str) -> Result<Address, UriError> {
+    pub fn parse(uri: &str) -> Result<Address, UriError> {
         let error = |why| UriError { uri: uri.to_owned(), why };
         let (scheme, rest) = uri.split_once("://").ok_or(error("no scheme"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 pub(super) const MOUNT: &str = "\
 Mount the file system of an array at DIR, in one command: serve the array as a file (`uraid serve
---fuse`) if it does not run, attach a loop device to that file, and mount that. If a step fails, those
-before it are undone. For root.
+--fuse`) if it does not run, attach a loop device to that file, and mount that. On a kernel without
+FUSE, and with --nbd, the kernel's NBD driver takes the place of both. If a step fails, those before it
+are undone. For root.
 
-ARRAY is the name of an array that runs with --fuse, or one of its members; or the members of one that
-does not run. The process that serves it stays in the background, and `uraid umount DIR` stops it. It is
+ARRAY is the name of an array that runs, or one of its members; or the members of one that does not
+run. The process that serves it stays in the background, and `uraid umount DIR` stops it. It is
 an array like any other meanwhile: `uraid list`, `detail`, `fail`, `add` and so on take its name.";
 
 pub(super) const MOUNT_AFTER: &str = "\
@@ -19,6 +20,7 @@ EXAMPLES
   uraid mount --read-only --run disk0 disk2 /mnt
   uraid mount -t xfs -o noatime,swalloc home /mnt
   uraid mount --partition 1 disk0 disk1 /mnt
+  uraid mount --nbd disk0 disk1 disk2 /mnt
   uraid umount /mnt
 
 The array is served with default options; if it needs others (--force, --shards), start it with
@@ -35,6 +37,10 @@ pub(crate) struct MountArgs {
     /// Start the array although it lacks a member that its superblocks list as active, as `uraid serve --run` does
     #[arg(long)]
     pub run: bool,
+    /// Take the kernel's NBD driver (module nbd, package nbd-client) instead of a file of --fuse and a loop device; without
+    /// /dev/fuse it is taken by itself
+    #[arg(long)]
+    pub nbd: bool,
     /// Mount the file system in this partition of the array
     #[arg(long, value_name = "NUMBER")]
     pub partition: Option<u32>,

@@ -111,6 +111,10 @@ pub(crate) struct ServeArgs {
     /// that read and write files, and for loop devices (losetup)
     #[arg(long, value_name = "FOLDER")]
     pub fuse: Option<PathBuf>,
+    /// Keep the memory of this process from being swapped out, and the kernel from writing back when it allocates for it,
+    /// as --fuse does: for an array of which this machine mounts an NBD device
+    #[arg(long)]
+    pub mlock: bool,
     /// How many threads serve [default: one per processor, at most 4]
     #[arg(long, value_name = "N", value_parser = number::<u16>(1..=64))]
     pub shards: Option<u16>,

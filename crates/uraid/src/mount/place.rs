@@ -7,11 +7,13 @@
 //!   RUNTIME/mount-PID/record   what was mounted where
 //!   RUNTIME/mount-PID/log      what the server says, if `mount` has started one
 //!   RUNTIME/mount-PID/files/   its --fuse folder
+//!   RUNTIME/mount-PID/nbd      its socket, without --fuse
 //! ```
 //!
 //! A command holds the flock of `mount-PID/` while it works on it, and that of RUNTIME while it makes or removes one.
 
-use super::{MountError, system};
+use super::disk::Disk;
+use super::{MountError, Way};
 use crate::cli::MountArgs;
 use crate::report::Report;
 use crate::{client, names, warn};
@@ -29,6 +31,7 @@ const RECORD: &str = "record";
 const NEW_RECORD: &str = "record.new";
 const LOG: &str = "log";
 const FILES: &str = "files";
+const NBD: &str = "nbd";
 
 /// What `mount` has done, or is about to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -39,24 +42,6 @@ pub(super) struct Record {
     pub has_server: bool,
     /// What is mounted.
     pub disk: Option<Disk>,
-}
-
-/// A loop device of an array.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Disk {
-    pub device: PathBuf,
-    /// The array's file.
-    pub file: PathBuf,
-}
-
-impl Disk {
-    /// Whether the loop device still has the array's file. When the server has ended, its mount is gone, and the
-    /// kernel's path of the file begins there: `/home` for `/run/uraid/mount-5/files/home`.
-    pub(super) fn is_attached(&self) -> bool {
-        let is_name =
-            |backing: &Path| backing.parent() == Some(Path::new("/")) && backing.file_name() == self.file.file_name();
-        system::backing_file(&self.device).is_some_and(|backing| backing == self.file || is_name(&backing))
-    }
 }
 
 /// The folder of a mount that this process makes. Without [`Place::keep`] it is removed, and the server stopped, when
@@ -96,15 +81,23 @@ impl Place {
     }
 
     /// Serves the array of these members. Returns when it is ready.
-    pub(super) fn serve(&mut self, members: &[String], args: &MountArgs) -> Result<Report, MountError> {
+    pub(super) fn serve(&mut self, members: &[String], way: Way, args: &MountArgs) -> Result<Report, MountError> {
         let (files, log) = (self.folder.join(FILES), self.folder.join(LOG));
-        fs::create_dir(&files).map_err(failed(&files))?;
         self.record.has_server = true;
         self.write()?;
         let stderr = File::create(&log).map_err(failed(&log))?;
         let own = Path::new("/proc/self/exe");
         let mut command = Command::new(std::env::current_exe().map_err(failed(own))?);
-        command.arg("serve").arg("--fuse").arg(&files);
+        command.arg("serve");
+        match way {
+            Way::Files => {
+                fs::create_dir(&files).map_err(failed(&files))?;
+                command.arg("--fuse").arg(&files);
+            }
+            Way::Nbd => {
+                command.arg("--mlock").arg("--nbd").arg(format!("unix:{}", self.folder.join(NBD).display()));
+            }
+        }
         command.args(args.read_only.then_some("--read-only")).args(args.run.then_some("--run")).arg("--").args(members);
         // Ctrl-C at the terminal is for what runs there.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
@@ -112,7 +105,7 @@ impl Place {
         let stdout = server.stdout.take().expect("piped");
         // It names its sockets first, then its files; otherwise it has ended.
         let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let is_ready = lines.any(|line| Path::new(&line).starts_with(&files));
+        let is_ready = lines.any(|line| way == Way::Nbd || Path::new(&line).starts_with(&files));
         let said = fs::read_to_string(&log).unwrap_or_default();
         let mut said: Vec<&str> = said.lines().map(|line| line.trim_start_matches("uraid: ")).collect();
         let reason = if is_ready { None } else { Some(said.pop().unwrap_or("the server ended without a word")) };
@@ -121,7 +114,7 @@ impl Place {
             return Err(MountError::NotServed { text: reason.to_owned() });
         }
         let gone = || MountError::NotServed { text: "the server ended after it was ready".to_owned() };
-        array_with_file_in(&files)?.ok_or_else(gone)
+        array_served_in(&self.folder)?.ok_or_else(gone)
     }
 
     /// Notes what is mounted, before it is.
@@ -173,7 +166,7 @@ pub(super) struct Made {
 impl Made {
     /// The array that this mount has started. `None`: it has started none, or that does not run.
     pub(super) fn array(&self) -> Result<Option<Report>, MountError> {
-        if self.record.has_server { array_with_file_in(&self.place.join(FILES)) } else { Ok(None) }
+        if self.record.has_server { array_served_in(&self.place) } else { Ok(None) }
     }
 
     /// Forgets it.
@@ -202,7 +195,7 @@ pub(super) fn made_at(mounted_at: &Path) -> Result<Vec<Made>, MountError> {
 pub(super) fn has_mounted(source: &Path, mounted_at: &Path) -> Result<bool, MountError> {
     let mut records = places(&runtime_folder()?)?.into_iter().filter_map(|place| record_of(&place));
     Ok(records.any(|record| {
-        record.folder == mounted_at && record.disk.is_some_and(|disk| disk.device == source && disk.is_attached())
+        record.folder == mounted_at && record.disk.is_some_and(|disk| disk.mounted == source && disk.is_attached())
     }))
 }
 
@@ -246,18 +239,24 @@ fn remove_dead(runtime: &Path) -> Result<(), MountError> {
     for place in places(runtime)? {
         let Some(_lock) = try_lock(&place).map_err(failed(&place))? else { continue };
         let disk = record_of(&place).and_then(|record| record.disk);
-        if !disk.is_some_and(|disk| disk.is_attached()) && array_with_file_in(&place.join(FILES))?.is_none() {
+        if !disk.is_some_and(|disk| disk.is_attached()) && array_served_in(&place)?.is_none() {
             remove(&place);
         }
     }
     Ok(())
 }
 
-/// The running array whose file is in this folder.
-pub(super) fn array_with_file_in(files: &Path) -> Result<Option<Report>, MountError> {
+/// The running array that is served in the folder of a mount: its file or its socket is there.
+fn array_served_in(place: &Path) -> Result<Option<Report>, MountError> {
+    let (files, socket) = (place.join(FILES), place.join(NBD));
     let has_it = |report: &Report| {
-        let exports = report.server.iter().flat_map(|server| &server.exports);
-        exports.filter_map(|export| export.file.as_ref()).any(|file| Path::new(file).parent() == Some(files))
+        report.server.iter().any(|server| {
+            server.exports.iter().any(|export| {
+                let file = export.file.as_ref().map(Path::new);
+                file.is_some_and(|file| file.parent() == Some(&files))
+                    || server.uris.contains(&names::unix_uri(&export.name, &socket))
+            })
+        })
     };
     Ok(client::running()?.reports.into_iter().find(has_it))
 }
@@ -265,7 +264,7 @@ pub(super) fn array_with_file_in(files: &Path) -> Result<Option<Report>, MountEr
 /// Removes the folder of a mount that is no more. What is mounted in it stays.
 pub(super) fn remove(folder: &Path) {
     let _ = fs::remove_dir(folder.join(FILES));
-    for name in [LOG, NEW_RECORD, RECORD] {
+    for name in [LOG, NBD, NEW_RECORD, RECORD] {
         let _ = fs::remove_file(folder.join(name));
     }
     let _ = fs::remove_dir(folder);

@@ -1,6 +1,6 @@
-//! Loop devices and mounts of the kernel, by the programs of util-linux.
-//! Owns: [`LoopDevice`], [`Mounts`], the calls of losetup, mount and umount. Not here: their order (`mount`).
-//! Spec: losetup(8), mount(8), proc_pid_mountinfo(5).
+//! Mounts of the kernel, and the programs that make them.
+//! Owns: [`Mounts`], the calls of mount and umount, [`run`]. Not here: block devices (`mount::disk`).
+//! Spec: mount(8), proc_pid_mountinfo(5).
 
 use super::MountError;
 use crate::cli::MountArgs;
@@ -10,100 +10,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use uraid_host::Window;
 
-/// How long the kernel may take to let a loop device go.
-const DETACH_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// How long a file system may stay busy that is to be unmounted.
 const BUSY_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// A loop device that is detached when this is dropped.
-pub(super) struct LoopDevice {
-    /// `None`: it stays.
-    path: Option<PathBuf>,
-}
-
-impl LoopDevice {
-    /// Attaches one to this file, or a window of it. Its requests bypass the page cache of the file: the array has one
-    /// user then.
-    pub(super) fn attach(file: &Path, window: Option<Window>, read_only: bool) -> Result<LoopDevice, MountError> {
-        let mut command = Command::new("losetup");
-        command.args(["--find", "--show", "--direct-io=on"]).args(read_only.then_some("--read-only"));
-        if let Some(Window { offset, length }) = window {
-            command.arg(format!("--offset={offset}"));
-            command.args(length.map(|length| format!("--sizelimit={length}")));
-        }
-        command.arg(file);
-        let said = run(&mut command)?;
-        Ok(LoopDevice { path: Some(PathBuf::from(said.trim_end())) })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.path.as_deref().expect("until it is kept")
-    }
-
-    pub(super) fn keep(mut self) -> PathBuf {
-        self.path.take().expect("until now")
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        if let Some(Err(error)) = self.path.take().map(|path| detach(&path)) {
-            crate::complain(&error);
-        }
-    }
-}
-
-/// Detaches a loop device. Returns when its file is closed.
-pub(super) fn detach(device: &Path) -> Result<(), MountError> {
-    run(Command::new("losetup").arg("--detach").arg(device))?;
-    let end = Instant::now() + DETACH_TIME_MAX;
-    while backing_file(device).is_some() {
-        if Instant::now() > end {
-            let text = format!("{} is still in use by another program", device.display());
-            return Err(MountError::Program { program: "losetup --detach".to_owned(), text });
-        }
-        std::thread::sleep(LOOK_AGAIN_AFTER);
-    }
-    Ok(())
-}
-
-/// The file of a loop device. `None`: it is none, or has no file.
-pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
-    let attribute = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
-    let mut text = fs::read(attribute).ok()?;
-    text.truncate(text.trim_ascii_end().len());
-    Some(OsString::from_vec(text).into())
-}
-
-/// A loop device, not `own`, that has a part of this window of the file, or of the whole file.
-pub(super) fn other_user_of(file: &Path, window: Option<Window>, own: &Path) -> Option<PathBuf> {
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let mut devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
-    devices.find(|device| {
-        device != own
-            && backing_file(device).is_some_and(|backing| backing == file)
-            && window_of(device).is_none_or(|theirs| overlap(theirs, window))
-    })
-}
-
-/// The part of its file that a loop device has.
-fn window_of(device: &Path) -> Option<Window> {
-    let folder = Path::new("/sys/block").join(device.file_name()?).join("loop");
-    let number = |attribute| fs::read_to_string(folder.join(attribute)).ok()?.trim().parse::<u64>().ok();
-    // 0 is no limit.
-    let length = number("sizelimit")?;
-    Some(Window { offset: number("offset")?, length: (length > 0).then_some(length) })
-}
-
-fn overlap(one: Window, other: Option<Window>) -> bool {
-    let end = |window: Window| window.length.map_or(u64::MAX, |length| window.offset.saturating_add(length));
-    let other = other.unwrap_or(Window { offset: 0, length: None });
-    one.offset < end(other) && other.offset < end(one)
-}
 
 pub(super) fn mount(device: &Path, folder: &Path, args: &MountArgs) -> Result<(), MountError> {
     let mut command = Command::new("mount");
@@ -132,13 +42,14 @@ pub(super) fn umount(folder: &Path) -> Result<(), MountError> {
 }
 
 /// What the program printed.
-fn run(command: &mut Command) -> Result<String, MountError> {
+pub(super) fn run(command: &mut Command) -> Result<String, MountError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |text: String| MountError::Program { program: program.clone(), text };
     let done = command.stdin(Stdio::null()).output().map_err(|error| {
         let is_missing = error.kind() == std::io::ErrorKind::NotFound;
         failed(if is_missing {
-            "not found: it is in the package util-linux, or mount".to_owned()
+            let package = if program == "nbd-client" { "nbd-client" } else { "util-linux, or mount" };
+            format!("not found: it is in the package {package}")
         } else {
             error.to_string()
         })
@@ -229,17 +140,6 @@ mod tests {
         {
             assert!(mount_of_line(line).is_none(), "{}", String::from_utf8_lossy(line));
         }
-    }
-
-    #[test]
-    fn windows_overlap_where_they_share_a_byte() {
-        let window = |offset, length| Window { offset, length };
-        assert!(overlap(window(0, None), None) && overlap(window(5, Some(1)), None));
-        let theirs = window(100, Some(50));
-        let shares = [(0, Some(101)), (0, None), (149, Some(1)), (120, None)];
-        assert!(shares.iter().all(|(offset, length)| overlap(theirs, Some(window(*offset, *length)))));
-        let apart = [(0, Some(100)), (150, Some(9)), (150, None)];
-        assert!(!apart.iter().any(|(offset, length)| overlap(theirs, Some(window(*offset, *length)))));
     }
 
     #[test]

@@ -29,8 +29,15 @@ pub(crate) fn run() -> Lab<Tally> {
     let facts = twice("the members of a day", || {
         let disk = |name: &str| Disk { image: scratch.path.join(name), is_read_only: false };
         let disks = DEVICES.map(disk).into();
-        Machine { release: Release::Trixie, disks, script: SCRIPT.into(), arguments: Vec::new(), seconds_max: 400 }
-            .facts()
+        Machine {
+            release: Release::Trixie,
+            disks,
+            script: SCRIPT.into(),
+            arguments: Vec::new(),
+            seconds_max: 400,
+            programs: Vec::new(),
+        }
+        .facts()
     })?;
     let mut sum = Tally::one(true);
     for (key, wanted) in [("began", "idle"), ("degraded", "0"), ("bitmap", "internal"), ("mismatches", "0")] {

@@ -136,8 +136,14 @@ fn run_on(release: Release, cases: &[Case]) -> Lab<Tally> {
 fn run_once(uraid: &Path, release: Release, cases: &[Case]) -> Lab<Tally> {
     let scratch = Scratch::new("uraid-force")?;
     let folder = scratch.path.as_path();
-    let mut machine =
-        Machine { release, disks: Vec::new(), script: SCRIPT.to_string(), arguments: Vec::new(), seconds_max: 400 };
+    let mut machine = Machine {
+        release,
+        disks: Vec::new(),
+        script: SCRIPT.to_string(),
+        arguments: Vec::new(),
+        seconds_max: 400,
+        programs: Vec::new(),
+    };
     let mut left = Vec::new();
     for case in cases {
         let expected = leave(uraid, folder, case);

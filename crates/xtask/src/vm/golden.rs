@@ -108,7 +108,7 @@ fn boot(folder: &Path, release: Release, recipes: &[&Recipe]) -> Lab<(Texts, Str
         writeln!(script, "tell {} {}", recipe.name, recipe.members).expect("a string takes everything");
     }
     script.push_str("touch /run/power-cut\n");
-    let machine = Machine { release, disks, script, arguments: Vec::new(), seconds_max: 420 };
+    let machine = Machine { release, disks, script, arguments: Vec::new(), seconds_max: 420, programs: Vec::new() };
     let (mut texts, mut kernel) = (Texts::new(), String::new());
     let status = machine.run(&mut |line| match line.splitn(5, ' ').collect::<Vec<_>>().as_slice() {
         ["text", name, slot, kind, text] => {

@@ -103,6 +103,7 @@ fn boot(folder: &Path, task: &str, makers: &str) -> Lab<Facts> {
         script: SCRIPT.to_string(),
         arguments: vec![task.to_string()],
         seconds_max: 400,
+        programs: Vec::new(),
     };
     for maker in makers.chars() {
         for (level, members, metadata) in ARRAYS {

@@ -2,7 +2,8 @@
 //! Owns: the `newc` cpio format, the programs and their libraries, the guest's first process. Not here: QEMU (`machine`).
 //! Invariant: made anew for every run, from what the host has; it takes a fraction of a second.
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, ON_DEMAND};
+use super::machine::Machine;
 use super::{Lab, LabError, at, lab_error, output_of};
 use crate::packages;
 use std::collections::BTreeSet;
@@ -15,8 +16,8 @@ const PROGRAMS: &[&str] = &["mdadm", "sha256sum"];
 /// The guest's first process: mounts, modules, the disks by name, the script, power off.
 const INIT: &str = include_str!("../../../../tests/vm/init.sh");
 
-/// The archive for one run of `script`.
-pub(crate) fn build(kernel: &Kernel, script: &str, arguments: &[String]) -> Lab<Vec<u8>> {
+/// The archive for one run of a machine.
+pub(crate) fn build(kernel: &Kernel, machine: &Machine) -> Lab<Vec<u8>> {
     let mut archive = Cpio::default();
     for folder in ["dev", "proc", "sys", "run", "tmp", "root", "etc", "disk", "lab", "lab/modules"] {
         archive.folder(folder);
@@ -32,15 +33,21 @@ pub(crate) fn build(kernel: &Kernel, script: &str, arguments: &[String]) -> Lab<
             None => return lab_error(format!("{name} is missing")),
         }
     }
+    for path in &machine.programs {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("programs have names");
+        archive.program(path, &format!("usr/bin/{name}"))?;
+    }
     let mut order = Vec::new();
     for module in &kernel.modules {
         let name = module.file_name().and_then(|name| name.to_str()).expect("the cache names its modules");
         archive.file(&format!("lab/modules/{name}"), &at(module, std::fs::read(module))?, 0o644);
-        order.push(name);
+        if !ON_DEMAND.iter().any(|module| name.strip_suffix(".ko") == Some(module)) {
+            order.push(name);
+        }
     }
     archive.file("lab/order", order.join("\n").as_bytes(), 0o644);
-    archive.file("lab/script", script.as_bytes(), 0o755);
-    let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
+    archive.file("lab/script", machine.script.as_bytes(), 0o755);
+    let words: Vec<String> = machine.arguments.iter().map(|word| quoted(word)).collect();
     archive.file("lab/run", format!("exec /bin/sh /lab/script {}\n", words.join(" ")).as_bytes(), 0o755);
     Ok(archive.finish())
 }

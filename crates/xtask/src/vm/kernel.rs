@@ -41,6 +41,9 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Modules that the guest loads, next to what they depend on. virtio-pci and virtio-console are built in.
 const MODULES: &[&str] = &["virtio_blk", "md-mod", "raid0", "raid1", "raid10", "raid456"];
 
+/// Modules that a script loads by itself.
+pub(crate) const ON_DEMAND: &[&str] = &["nbd", "loop"];
+
 /// A kernel ready to boot.
 pub(crate) struct Kernel {
     /// The bootable image.
@@ -62,15 +65,21 @@ pub(crate) fn cache() -> Lab<PathBuf> {
 pub(crate) fn kernel(release: Release) -> Lab<Kernel> {
     let home = cache()?.join(release.suite());
     let mark = home.join("complete");
-    if !mark.is_file() {
+    let list = wanted(release).join("\n");
+    if std::fs::read_to_string(&mark).ok().as_ref() != Some(&list) {
         println!("vm: fetching Debian {}'s kernel into {}", release.suite(), home.display());
         let _ = std::fs::remove_dir_all(&home);
         at(&home, std::fs::create_dir_all(&home))?;
         fetch(release, &home)?;
-        at(&mark, std::fs::write(&mark, ""))?;
+        at(&mark, std::fs::write(&mark, &list))?;
     }
     let names = at(&mark, std::fs::read_to_string(home.join("modules")))?;
     Ok(Kernel { image: home.join("vmlinuz"), modules: names.lines().map(|name| home.join(name)).collect() })
+}
+
+/// The modules of a complete folder, but for what they need. The mark lists them: one of other modules is made anew.
+fn wanted(release: Release) -> Vec<&'static str> {
+    [MODULES, ON_DEMAND, release.more_modules()].concat()
 }
 
 /// Leaves `vmlinuz`, plain modules and their list `modules` in `home`.
@@ -159,7 +168,7 @@ fn modules(release: Release, tree: &Path) -> Lab<Vec<(String, Vec<u8>)>> {
         }
     }
     let mut loaded: Vec<(String, Vec<u8>)> = Vec::new();
-    for name in MODULES.iter().chain(release.more_modules()) {
+    for name in wanted(release) {
         add_module(&name.replace('-', "_"), &known, &mut loaded, 0)?;
     }
     Ok(loaded)

@@ -36,6 +36,8 @@ pub(crate) struct Machine {
     pub(crate) arguments: Vec<String>,
     /// The machine is killed after this time.
     pub(crate) seconds_max: u32,
+    /// Programs of the host that the script needs besides those that every guest has.
+    pub(crate) programs: Vec<PathBuf>,
 }
 
 /// Everything that QEMU can emulate, but for CMPXCHG16B: after it QEMU 7.2 leaves garbage in the flags register, and
@@ -80,7 +82,7 @@ impl Machine {
         let kernel = kernel(self.release)?;
         let scratch = Scratch::new("uraid-vm")?;
         let initrd = scratch.path.join("initrd");
-        at(&initrd, std::fs::write(&initrd, initramfs::build(&kernel, &self.script, &self.arguments)?))?;
+        at(&initrd, std::fs::write(&initrd, initramfs::build(&kernel, self)?))?;
         let console = scratch.path.join("console");
         let status = scratch.path.join("status");
         let mut command = self.command(&kernel.image, &initrd, &console, &status, slow)?;

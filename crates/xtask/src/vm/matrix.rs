@@ -165,6 +165,7 @@ fn boot(folder: &Path, batch: &[Case]) -> Lab<Facts> {
         script: SCRIPT.to_string(),
         arguments: Vec::new(),
         seconds_max: 600,
+        programs: Vec::new(),
     };
     for case in batch.iter().chain([&canary]) {
         let Case { id, level, layout, metadata, members, tolerates, .. } = case;

@@ -16,6 +16,7 @@ mod kernel;
 mod load;
 mod machine;
 mod matrix;
+mod mount;
 mod ppl;
 mod rebuild;
 mod recovery;
@@ -85,7 +86,8 @@ pub(crate) fn run_command(words: &[&str]) -> ExitCode {
     };
     let done = at(Path::new(script), std::fs::read_to_string(script)).and_then(|script| {
         let arguments = arguments.iter().map(|word| (*word).to_string()).collect();
-        Machine { release, disks, script, arguments, seconds_max: 600 }.run(&mut |line| println!("{line}"))
+        Machine { release, disks, script, arguments, seconds_max: 600, programs: Vec::new() }
+            .run(&mut |line| println!("{line}"))
     });
     match done {
         Ok(status) => ExitCode::from(status),
@@ -146,6 +148,7 @@ pub(crate) fn matrix() -> Tally {
     sum.add(tally_of(bad_blocks::run_short()));
     sum.add(tally_of(ppl::run_short()));
     sum.add(tally_of(day::run()));
+    sum.add(tally_of(mount::run()));
     sum
 }
 
@@ -156,7 +159,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-/// `vm matrix [--full [MINUTES] | --bad-blocks | --bitmap | --day | --handover | --force | --ppl | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
+/// `vm matrix [--full [MINUTES] | --bad-blocks | --bitmap | --day | --handover | --force | --mount | --ppl | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
 /// other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let tally = match words {
@@ -174,12 +177,13 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
         ["--day"] => tally_of(day::run()),
         ["--handover"] => tally_of(handover::run()),
         ["--force"] => force::run_full(),
+        ["--mount"] => tally_of(mount::run()),
         ["--ppl"] => ppl::run_full(),
         ["--rebuild"] => rebuild::run_full(),
         ["--reshape"] => reshape::run_full(),
         _ => {
             println!(
-                "vm matrix takes --full, --bad-blocks, --bitmap, --day, --handover, --force, --ppl, --rebuild, --reshape, or nothing"
+                "vm matrix takes --full, --bad-blocks, --bitmap, --day, --handover, --force, --mount, --ppl, --rebuild, --reshape, or nothing"
             );
             return false;
         }

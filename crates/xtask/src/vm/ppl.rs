@@ -411,5 +411,6 @@ fn boot(release: Release, folder: &Path, task: &str, cases: &[Case]) -> Lab<Fact
     // Not the one that is lost: rows that the slow one has in part are what the log is for.
     let slow = |crash: usize| cases.iter().map(|case| case.images(folder).remove((LOST[crash] + 1) % 3)).collect();
     let slow: Vec<PathBuf> = at_end.map(slow).unwrap_or_default();
-    Machine { release, disks, script: SCRIPT.to_string(), arguments, seconds_max: 400 }.facts_until_cut(&slow)
+    Machine { release, disks, script: SCRIPT.to_string(), arguments, seconds_max: 400, programs: Vec::new() }
+        .facts_until_cut(&slow)
 }

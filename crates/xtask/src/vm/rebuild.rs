@@ -270,5 +270,5 @@ fn boot(release: Release, folder: &Path, task: &str, cases: &[Case]) -> Lab<Fact
     arguments.extend(cases.iter().map(Case::argument));
     let disk = |image| Disk { image, is_read_only: false };
     let disks = cases.iter().flat_map(|case| case.images(folder)).map(disk).collect();
-    Machine { release, disks, script: SCRIPT.to_string(), arguments, seconds_max: 400 }.facts()
+    Machine { release, disks, script: SCRIPT.to_string(), arguments, seconds_max: 400, programs: Vec::new() }.facts()
 }

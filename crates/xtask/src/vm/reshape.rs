@@ -121,5 +121,5 @@ fn boot(release: Release, folder: &Path, cases: &[Case]) -> Lab<Facts> {
     let arguments = cases.iter().map(Case::argument).collect();
     let disk = |image| Disk { image, is_read_only: false };
     let disks = cases.iter().flat_map(|case| case.images(folder)).map(disk).collect();
-    Machine { release, disks, script: SCRIPT.to_string(), arguments, seconds_max: 600 }.facts()
+    Machine { release, disks, script: SCRIPT.to_string(), arguments, seconds_max: 600, programs: Vec::new() }.facts()
 }

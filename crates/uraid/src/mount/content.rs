@@ -1,0 +1,78 @@
+//! What the bytes of a running array hold: its partitions, and what is there instead of a file system.
+//! Owns: the window of a partition, the words for a mount that mount(8) refused. Not here: tables and superblocks
+//! (`uraid_format`, by `member_name` and `doctor`).
+
+use super::MountError;
+use crate::cli::MountArgs;
+use crate::doctor;
+use crate::member_name::{find_partition, read_table};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_doctor::Content;
+use uraid_host::Window;
+
+/// An array as a file or a block device.
+pub(super) struct ArrayContent {
+    /// The array's name.
+    pub name: String,
+    /// The file or device with its bytes.
+    pub path: PathBuf,
+}
+
+impl ArrayContent {
+    fn path(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+
+    fn bytes(&self) -> u64 {
+        File::open(&self.path).and_then(|mut file| file.seek(SeekFrom::End(0))).unwrap_or(0)
+    }
+
+    /// The bytes of a partition.
+    pub(super) fn window(&self, number: u32) -> Result<Window, MountError> {
+        let window = find_partition(&self.name, &self.path(), number)?;
+        let end = window.length.and_then(|length| window.offset.checked_add(length));
+        if end.is_some_and(|end| end <= self.bytes()) {
+            return Ok(window);
+        }
+        let sectors = self.bytes() / SECTOR_BYTES as u64;
+        Err(MountError::PastEnd { array: self.name.clone(), number, sectors })
+    }
+
+    /// Why mount(8) refused, with what is there.
+    pub(super) fn why_not(&self, why: MountError, args: &MountArgs) -> MountError {
+        let why = Box::new(why);
+        match (self.partitions(), args.partition) {
+            (Some(numbers), None) => MountError::Whole { array: self.name.clone(), numbers, why },
+            (_, partition) => match self.content(partition) {
+                Some(found) => MountError::Holds { array: self.name.clone(), found, why },
+                None => *why,
+            },
+        }
+    }
+
+    /// The numbers of its partitions, if it has a table.
+    fn partitions(&self) -> Option<String> {
+        let table = read_table(&self.name, &self.path()).ok()?;
+        let numbers: Vec<String> = table.partitions.iter().map(|found| found.number.to_string()).collect();
+        (!numbers.is_empty()).then(|| numbers.join(", "))
+    }
+
+    /// What it, or a partition of it, holds; `None`: a file system that mount(8) has seen as well, or it is unreadable.
+    fn content(&self, partition: Option<u32>) -> Option<String> {
+        let whole = Window { offset: 0, length: Some(self.bytes()) };
+        let window = partition.map_or(Some(whole), |number| self.window(number).ok())?;
+        let sectors = |bytes: u64| bytes / SECTOR_BYTES as u64;
+        let (start, length) = (Sector(sectors(window.offset)), Sectors(sectors(window.length?)));
+        let file = File::open(&self.path).ok()?;
+        let size = Sectors(sectors(self.bytes()));
+        match doctor::content(size, start, length, &mut |at, into| file.read_exact_at(into, at)) {
+            Content::Other(text) => Some(text.to_owned()),
+            Content::Unknown => Some("nothing that is known; mkfs makes a file system".to_owned()),
+            Content::FileSystem(_) | Content::Unreadable(_) => None,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Loop devices of the kernel, by losetup.
+//! Owns: attaching one to an array's file, detaching it, finding those that share bytes. Not here: when (`mount`).
+//! Spec: losetup(8), the kernel's loop/ attributes in sysfs.
+
+use super::MountError;
+use super::system::run;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uraid_host::Window;
+
+/// Attaches one to this file, or a window of it. Its requests bypass the page cache of the file: the array has one
+/// user then.
+pub(super) fn attach(file: &Path, window: Option<Window>, read_only: bool) -> Result<PathBuf, MountError> {
+    let mut command = Command::new("losetup");
+    command.args(["--find", "--show", "--direct-io=on"]).args(read_only.then_some("--read-only"));
+    if let Some(Window { offset, length }) = window {
+        command.arg(format!("--offset={offset}"));
+        command.args(length.map(|length| format!("--sizelimit={length}")));
+    }
+    command.arg(file);
+    Ok(PathBuf::from(run(&mut command)?.trim_end()))
+}
+
+/// Begins to detach it: its last user may delay that.
+pub(super) fn detach(device: &Path) -> Result<(), MountError> {
+    run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
+}
+
+/// The file of a loop device. `None`: it is none, or has no file.
+pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
+    let attribute = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
+    let mut text = fs::read(attribute).ok()?;
+    text.truncate(text.trim_ascii_end().len());
+    Some(OsString::from_vec(text).into())
+}
+
+/// A loop device, not `own`, that has a part of this window of the file, or of the whole file.
+pub(super) fn other_user_of(file: &Path, window: Option<Window>, own: &Path) -> Option<PathBuf> {
+    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
+    devices.find(|device| {
+        device != own
+            && backing_file(device).is_some_and(|backing| backing == file)
+            && window_of(device).is_none_or(|theirs| overlap(theirs, window))
+    })
+}
+
+/// The part of its file that a loop device has.
+fn window_of(device: &Path) -> Option<Window> {
+    let folder = Path::new("/sys/block").join(device.file_name()?).join("loop");
+    let number = |attribute| fs::read_to_string(folder.join(attribute)).ok()?.trim().parse::<u64>().ok();
+    // 0 is no limit.
+    let length = number("sizelimit")?;
+    Some(Window { offset: number("offset")?, length: (length > 0).then_some(length) })
+}
+
+fn overlap(one: Window, other: Option<Window>) -> bool {
+    let end = |window: Window| window.length.map_or(u64::MAX, |length| window.offset.saturating_add(length));
+    let other = other.unwrap_or(Window { offset: 0, length: None });
+    one.offset < end(other) && other.offset < end(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_overlap_where_they_share_a_byte() {
+        let window = |offset, length| Window { offset, length };
+        assert!(overlap(window(0, None), None) && overlap(window(5, Some(1)), None));
+        let theirs = window(100, Some(50));
+        let shares = [(0, Some(101)), (0, None), (149, Some(1)), (120, None)];
+        assert!(shares.iter().all(|(offset, length)| overlap(theirs, Some(window(*offset, *length)))));
+        let apart = [(0, Some(100)), (150, Some(9)), (150, None)];
+        assert!(!apart.iter().any(|(offset, length)| overlap(theirs, Some(window(*offset, *length)))));
+    }
+}
