@@ -81,7 +81,8 @@ const ALL: [ScenarioName; 17] = [
 ];
 
 impl ScenarioName {
-    fn name(self) -> &'static str {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             ScenarioName::All => "all",
             ScenarioName::Raid6Read => "raid6-read",

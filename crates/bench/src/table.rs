@@ -87,7 +87,7 @@ pub struct Row {
 
 impl Row {
     /// A figure without a raw figure.
-    pub(crate) fn bare(scenario: &str, work: &str, array: f64, unit: &'static str) -> Row {
+    pub fn bare(scenario: &str, work: &str, array: f64, unit: &'static str) -> Row {
         Row {
             scenario: scenario.to_owned(),
             work: work.to_owned(),
@@ -113,6 +113,18 @@ impl Row {
             member_ios: None,
             is_chosen: None,
         }
+    }
+
+    /// The same beside another figure of the same unit, which is that of `against`.
+    pub fn and(self, raw: f64, against: &'static str) -> Row {
+        Row { raw: Some(raw), against, ..self }
+    }
+
+    /// `819 writes of 1280 KiB: 33.3 %, 33.3 as the file lies`: the figure without the array.
+    pub fn line(&self) -> String {
+        let what = self.work.split(';').next().unwrap_or_default();
+        let raw = self.raw.map_or_else(String::new, |raw| format!(", {raw:.1} {}", self.against));
+        format!("{what}: {:.1} {}{raw}", self.array, self.unit)
     }
 
     /// The same with a ratio.

@@ -2,6 +2,7 @@
 //! Owns: from the command line to the figures, the file of `--plot`, refusals before anything is touched. Not here:
 //! what is measured, and how (`uraid_bench`). Invariant: only figures that were measured in this run are printed.
 
+mod on_file_system;
 mod screen;
 mod serve;
 mod target;
@@ -38,6 +39,9 @@ pub(crate) enum BenchError {
     /// The run failed.
     #[error(transparent)]
     Run(#[from] uraid_bench::BenchError),
+    /// A file system could not be measured.
+    #[error(transparent)]
+    Directory(#[from] on_file_system::DirectoryError),
     /// The file of `--plot` exists and is not a picture.
     #[error("--plot {}: exists and is not a picture: it does not begin with {}; name a new file", path.display(), plot::BEGIN)]
     PlotTaken { path: PathBuf },
@@ -56,7 +60,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), BenchError> {
     let picture = args.plot.as_deref().map(Picture::open).transpose()?;
     let screen = Terminal { has_tables: !args.json };
     let rows = match args.scenario {
-        Some(name) => scenario::run(name, &run, &screen)?,
+        Some(name) => match &args.directory {
+            Some(folder) => on_file_system::run(name, folder, &screen)?,
+            None => scenario::run(name, &run, &screen)?,
+        },
         None => own(args, &run, &screen)?,
     };
     if args.json && args.serve.is_none() {

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// An array `home` with an ext4 on it, not running.
-struct Rig {
-    scratch: Scratch,
-    members: Vec<PathBuf>,
-    folder: PathBuf,
+pub(crate) struct Rig {
+    pub scratch: Scratch,
+    pub members: Vec<PathBuf>,
+    pub folder: PathBuf,
 }
 
 /// `None` where loop devices are not allowed.
-fn rig(level: &str, slots: usize) -> Option<Rig> {
+pub(crate) fn rig(level: &str, slots: usize) -> Option<Rig> {
     rig_with(level, slots, false)
 }
 
@@ -54,11 +54,11 @@ impl Rig {
         words.chain(array.iter().cloned()).chain([self.folder.clone()]).collect()
     }
 
-    fn mount(&self, options: &[&str], array: &[PathBuf]) -> Done {
+    pub(crate) fn mount(&self, options: &[&str], array: &[PathBuf]) -> Done {
         self.scratch.uraid(self.words("mount", options, array))
     }
 
-    fn umount(&self) -> Done {
+    pub(crate) fn umount(&self) -> Done {
         self.scratch.uraid(self.words("umount", &[], &[]))
     }
 

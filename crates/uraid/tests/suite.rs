@@ -5,6 +5,7 @@
 mod access;
 mod arrays;
 mod bad_blocks;
+mod bench_directory;
 mod bitmap;
 mod checks;
 mod common;

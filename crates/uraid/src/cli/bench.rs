@@ -73,6 +73,9 @@ EXAMPLES
   A known report, by its name; all of them, for a program to read, and as a picture:
       uraid bench --scenario raid0-order
       uraid bench --scenario all --json --plot figures.svg > figures.json
+  What a mounted file system makes of writes of stripes, and of fstrim:
+      uraid bench --scenario alignment --directory /srv
+      uraid bench --scenario raid10-discard --directory /srv
   A million drains among clients on two shards, or fewer:
       uraid bench --scenario drain-cycles --cycles 10000
 
@@ -269,6 +272,10 @@ pub(crate) struct BenchArgs {
     /// Measure a built-in set of works on memory, each from a known performance report; `all` for all of them
     #[arg(long, value_name = "NAME", conflicts_with_all = OWN_WORK)]
     pub scenario: Option<ScenarioName>,
+    /// With --scenario alignment or raid10-discard: on the file system of DIR, which is mounted on a running array
+    /// (`uraid mount`, without --nbd); the file that it writes is removed
+    #[arg(long, value_name = "DIR", requires = "scenario")]
+    pub directory: Option<PathBuf>,
     /// The members of the array, or of the trial array in the order of their slots; or `nbd` and
     /// one or two URIs; or `kernels`
     #[arg(required_unless_present = "scenario", value_name = "MEMBER")]

@@ -37,7 +37,7 @@ EXIT CODES
 With --file, 3 says that a part of the file's writes is not of whole stripes on a level with parity.";
 
 /// Options of `uraid doctor`.
-#[derive(Args, Debug)]
+#[derive(Args, Default, Debug)]
 pub(crate) struct DoctorArgs {
     /// As one JSON object
     #[arg(long)]

@@ -20,49 +20,68 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_doctor::{Extent, predict};
+use uraid_doctor::{Extent, Prediction, predict};
 use uraid_host::{FileExtent, file_extents};
+use uraid_layout::Layout;
 
 /// The size of a write where the level has no stripes.
 const WRITE: Sectors = Sectors(2048);
 
+/// A file, and where its file system has it on an array.
+pub(crate) struct FileOnArray {
+    /// Its length.
+    pub bytes: u64,
+    /// The array.
+    pub report: Report,
+    pub layout: Layout,
+    /// The sector of the array where the file system begins.
+    pub base: Sector,
+    /// All of them inside the array.
+    pub extents: Vec<Extent>,
+}
+
+impl FileOnArray {
+    /// Finds the array under a file, or takes the one that the arguments name.
+    pub(crate) fn find(path: &Path, args: &DoctorArgs) -> Result<FileOnArray, DoctorError> {
+        let failed = |what| move |source| DoctorError::File { path: path.to_owned(), what, source };
+        // Asked before it is opened: to open a FIFO would wait for its other end.
+        let status = fs::metadata(path).map_err(failed(""))?;
+        if !status.is_file() {
+            return Err(DoctorError::NoFile { path: path.to_owned() });
+        }
+        let file = File::open(path).map_err(failed(""))?;
+        if is_btrfs(&file) {
+            let found = "the addresses of Btrfs are its own, and not those of the array".to_owned();
+            return Err(DoctorError::NoPlaces { path: path.to_owned(), found });
+        }
+        let (Source { report, layout, .. }, base) = array_under(path, status.dev(), args)?;
+        let found = file_extents(&file).map_err(failed("its file system does not tell where it lies (FIEMAP)"))?;
+        let extents = extents_of(path, &found, base)?;
+        if let Some(extent) = extents.iter().find(|extent| extent.end().0 > layout.array_size().0) {
+            let (array, at, size) = (report.name, extent.at.0, layout.array_size().0);
+            return Err(DoctorError::Outside { path: path.to_owned(), array, at, size });
+        }
+        Ok(FileOnArray { bytes: status.len(), report, layout, base, extents })
+    }
+
+    /// What writing it in order costs.
+    pub(crate) fn predict(&self, write: Sectors) -> Prediction {
+        predict(&self.layout, &self.extents, write).expect("all extents are inside the array")
+    }
+}
+
 /// Prints where a file lies, and what writing it costs.
 pub(super) fn run(path: &Path, args: &DoctorArgs) -> Result<ExitCode, DoctorError> {
-    let failed = |what| move |source| DoctorError::File { path: path.to_owned(), what, source };
-    // Asked before it is opened: to open a FIFO would wait for its other end.
-    let status = fs::metadata(path).map_err(failed(""))?;
-    if !status.is_file() {
-        return Err(DoctorError::NoFile { path: path.to_owned() });
-    }
-    let file = File::open(path).map_err(failed(""))?;
-    if is_btrfs(&file) {
-        let found = "the addresses of Btrfs are its own, and not those of the array".to_owned();
-        return Err(DoctorError::NoPlaces { path: path.to_owned(), found });
-    }
-    let (source, base) = array_under(path, status.dev(), args)?;
-    let found = file_extents(&file).map_err(failed("its file system does not tell where it lies (FIEMAP)"))?;
-    let extents = extents_of(path, &found, base)?;
-    let layout = &source.layout;
-    let stripe = layout.stripe();
+    let found = FileOnArray::find(path, args)?;
+    let stripe = found.layout.stripe();
     let write = args.bs.unwrap_or(if stripe.is_zero() { WRITE } else { stripe });
-    if let Some(extent) = extents.iter().find(|extent| extent.end().0 > layout.array_size().0) {
-        let (array, at, size) = (source.report.name.clone(), extent.at.0, layout.array_size().0);
-        return Err(DoctorError::Outside { path: path.to_owned(), array, at, size });
-    }
-    let prediction = predict(layout, &extents, write).expect("all extents are inside the array");
-    let of_file = OfFile {
-        path,
-        bytes: status.len(),
-        array: &source.report.name,
-        base,
-        layout,
-        extents: &extents,
-        write,
-        prediction,
-    };
+    let prediction = found.predict(write);
+    let FileOnArray { bytes, report, layout, base, extents } = &found;
+    let (array, base) = (&*report.name, *base);
+    let of_file = OfFile { path, bytes: *bytes, array, base, layout, extents, write, prediction };
     print(&if args.json { format!("{}\n", of_file.json()) } else { of_file.text() });
     if args.plot {
-        print(&text::plot(layout, &extents));
+        print(&text::plot(layout, extents));
     }
     let is_partial = prediction.cost.rows_modified + prediction.cost.rows_reconstructed > 0;
     Ok(if is_partial { ExitCode::from(WARNINGS) } else { ExitCode::SUCCESS })

@@ -28,7 +28,7 @@ const fn severity_text(severity: Severity) -> &'static str {
 }
 
 /// `raid6 of 12, chunk 64 KiB, stripe 640 KiB`
-fn shape_text(layout: &Layout) -> String {
+pub(crate) fn shape_text(layout: &Layout) -> String {
     let mut text = format!("{} of {}", layout.level(), layout.slots());
     if !layout.stripe().is_zero() {
         let _ = write!(text, ", chunk {}, stripe {}", size_text(layout.chunk()), size_text(layout.stripe()));
