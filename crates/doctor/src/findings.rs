@@ -252,7 +252,7 @@ fn pieces(facts: &Facts) -> Option<Finding> {
     ));
     Some(
         finding.advice(
-            "`serve --shards 1` puts those of a stream together from the third write on; by NBD it comes whole",
+            "none is needed where whole stripes are written in order: their pieces are put together; by NBD each comes whole",
         ),
     )
 }

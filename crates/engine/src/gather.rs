@@ -1,6 +1,6 @@
 //! Holds a row for the next writes of a stream, so that they become full stripes.
 //! Owns: [`Streams`], which writes continue a stream, how long a row is held for the next of them. Not here: what is
-//! done with the writes of a row (`row`).
+//! done with the writes of a row (`row`), rows whose pieces come to several shards (`pieces`).
 //! Invariant: a row is held only for a write that is due. The hold ends if the client may be waiting for an answer, if
 //! a waiting write has FUA, or if a reader wants the row.
 //!
@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The last line is a client that writes 1280 KiB and waits, through a frontend that gets each write in pieces: FUSE gives
-//! it 1 MiB and 256 KiB. The first piece is alone when it arrives, and looks like a client that waits for its answer.
+//! it 1 MiB and 256 KiB. The first piece is alone when it arrives, and looks like a client that waits for its answer. This
+//! sees streams whose pieces one shard receives; `pieces` sees rows, whoever receives their pieces.
 //!
 //! If a write arrives after an answer to its stream, its client may have waited for that answer. The arrival time then
 //! does not predict the next write: the row would be held until that write arrives, the next hold would be as long

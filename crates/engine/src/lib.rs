@@ -42,6 +42,7 @@ mod pass;
 mod pass_control;
 mod passes;
 mod permit;
+mod pieces;
 mod places;
 mod ppl;
 mod progress;

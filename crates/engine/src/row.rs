@@ -9,6 +9,7 @@ use crate::gather::{self, Streams};
 use crate::mail::{Call, RowRead, RowWrite};
 use crate::mark::{self, Mark};
 use crate::member_io::Zeroing;
+use crate::pieces::{Arrival, Pieces};
 use crate::recorded::Recorded;
 use crate::row_io::{FailedPart, RowIo};
 use crate::row_plan::{Interval, Overlay};
@@ -44,11 +45,12 @@ pub(crate) struct Rows<W: World> {
     io: Rc<RowIo<W>>,
     table: RowTable,
     streams: Streams,
+    pieces: Pieces,
 }
 
 impl<W: World> Rows<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, layout: ParityLayout, io: Rc<RowIo<W>>) -> Rows<W> {
-        Rows { shared, layout, io, table: RowTable::new(), streams: Streams::new() }
+        Rows { shared, layout, io, table: RowTable::new(), streams: Streams::new(), pieces: Pieces::new() }
     }
 
     /// Writes a range. It is answered when the superblocks record the members that it missed.
@@ -222,13 +224,19 @@ impl<W: World> Rows<W> {
     pub(crate) async fn write_row_owned(&self, write: RowWrite) -> Result<Recorded, IoError> {
         let row = write.row;
         assert_eq!(self.shared.owner_of(row), self.shared.world.shard());
-        let visit = self.table.visit(row);
+        let (visit, stripe) = (self.table.visit(row), self.layout.stripe());
+        let arrival = if visit.is_shared() { Arrival::Joined } else { Arrival::Alone };
+        let may_be_piece = self.pieces.concern(write.from.length(), stripe);
         let outcome = visit.wait_in_row(write);
         let _holder = self.shared.locks.guard(row.0..row.0 + 1).await;
         if let Some(done) = outcome.as_ref().and_then(|outcome| outcome.take()) {
             return done;
         }
-        gather::hold(&self.shared.world, &visit, self.layout.stripe()).await;
+        gather::hold(&self.shared.world, &visit, stripe).await;
+        if may_be_piece {
+            self.pieces.hold(&self.shared.world, row, arrival, &visit, stripe).await;
+            self.pieces.note(row, arrival, &visit, stripe);
+        }
         let mut batch = visit.take_waiting();
         assert!(!batch.is_empty(), "the holder's own write waits in the row until a holder takes it");
         let update = match &batch[..] {

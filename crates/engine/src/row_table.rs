@@ -115,13 +115,38 @@ impl Visit<'_> {
         outcome
     }
 
+    /// Whether another task holds the row or waits for it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.state.users.get() > 1
+    }
+
+    /// How much of the row waits to be written.
+    pub(crate) fn waiting_length(&self) -> Sectors {
+        self.state.waiting.borrow().iter().fold(Sectors::ZERO, |sum, waiting| sum + waiting.write.from.length())
+    }
+
+    /// The length of the write that came first.
+    pub(crate) fn first_waiting(&self) -> Sectors {
+        self.state.waiting.borrow().first().map_or(Sectors::ZERO, |waiting| waiting.write.from.length())
+    }
+
+    pub(crate) fn longest_waiting(&self) -> Sectors {
+        let lengths = self.state.waiting.borrow().iter().map(|waiting| waiting.write.from.length()).max();
+        lengths.unwrap_or(Sectors::ZERO)
+    }
+
+    /// Whether a waiting write has FUA, a reader is waiting, or the batch is full.
+    pub(crate) fn must_not_wait(&self) -> bool {
+        let waiting = self.state.waiting.borrow();
+        let is_full = self.state.users.get() > waiting.len() || waiting.len() >= ABSORBED_MAX;
+        is_full || waiting.iter().any(|waiting| waiting.write.fua == Fua::Yes)
+    }
+
     /// Whether to stop waiting for more writes: they reach the row's end, a waiting write has FUA, a reader is waiting,
     /// or the batch is full.
     pub(crate) fn is_done_gathering(&self, stripe: Sectors) -> bool {
-        let waiting = self.state.waiting.borrow();
-        let is_last = |write: &RowWrite| write.fua == Fua::Yes || write.start + write.from.length() == stripe;
-        let is_full = self.state.users.get() > waiting.len() || waiting.len() >= ABSORBED_MAX;
-        is_full || waiting.iter().any(|waiting| is_last(&waiting.write))
+        let is_last = |waiting: &Waiting| waiting.write.start + waiting.write.from.length() == stripe;
+        self.must_not_wait() || self.state.waiting.borrow().iter().any(is_last)
     }
 
     /// The longest time that one of the waiting writes wants to wait for the next one.

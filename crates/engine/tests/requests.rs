@@ -362,3 +362,69 @@ fn counted(array: &Array<Machine>) -> WriteCost {
         rows_reconstructed: counters.rows_reconstructed,
     }
 }
+
+/// Rows of three chunks, each in pieces of these lengths (in eighths of a chunk), in order, begun `gap` apart. Returns
+/// how long each row took.
+fn rows_in_pieces(
+    (machine, array): &(Machine, Rc<Array<Machine>>),
+    rows: std::ops::Range<u64>,
+    pieces: &[(u64, u64)],
+    gap: Duration,
+) -> Vec<Duration> {
+    let arena = Arena::new(0, 60);
+    let piece = |row: u64, nth: usize| -> Client {
+        let (at, length) = pieces[nth];
+        let (array, arena, machine) = (array.clone(), arena.clone(), machine.clone());
+        Box::pin(async move {
+            machine.sleep(gap * nth as u32).await;
+            let bytes = arena.take_zeroed(Sectors(length * CHUNK / 8).len_bytes()).expect("room").freeze();
+            array.write(Sector(3 * CHUNK * row + at * CHUNK / 8), bytes, Fua::No).await.expect("written");
+        })
+    };
+    rows.map(|row| machine.run(array, (0..pieces.len()).map(|nth| piece(row, nth)).collect())).collect()
+}
+
+/// Two shards receive the pieces, and the shorter one is there first, also where it is very short.
+#[test]
+fn a_row_whose_end_comes_before_its_beginning_is_written_whole() {
+    for pieces in [&[(16, 8), (0, 16)][..], &[(23, 1), (0, 23)], &[(8, 8), (16, 8), (0, 8)]] {
+        let setup = started(Level::Raid5, 4, 10 * IO_TAKES);
+        let gap = Duration::from_micros(100);
+        rows_in_pieces(&setup, 0..40, pieces, gap);
+        let counters = setup.1.counters();
+        assert!(counters.rows_full >= 36, "{pieces:?}: {counters:?}");
+    }
+}
+
+/// A client that writes a row in two pieces and waits for each, after one whose pieces came together.
+#[test]
+fn holds_in_vain_become_rare() {
+    let setup = started(Level::Raid5, 4, 10 * IO_TAKES);
+    rows_in_pieces(&setup, 0..10, &[(16, 8), (0, 16)], Duration::from_micros(100));
+    let waits = |rows| rows_in_pieces(&setup, rows, &[(16, 8)], Duration::ZERO);
+    let long = waits(100..140).into_iter().filter(|took| *took > ROW_TAKES + STEPS).count();
+    assert_eq!(long, 1, "a hold in vain, and no more until rows come in pieces again");
+    assert!(waits(140..141)[0] <= ROW_TAKES + STEPS);
+}
+
+#[test]
+fn short_writes_are_not_held_because_long_ones_come_in_pieces() {
+    let setup = started(Level::Raid5, 4, 10 * IO_TAKES);
+    rows_in_pieces(&setup, 0..10, &[(16, 8), (0, 16)], Duration::from_micros(100));
+    for row in 50..60 {
+        let took = rows_in_pieces(&setup, row..row + 1, &[(5, 1)], Duration::ZERO)[0];
+        assert!(took <= ROW_TAKES + STEPS, "row {row}: {took:?}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_each_part_of_a_row_is_not_held() {
+    let setup = started(Level::Raid5, 4, 10 * IO_TAKES);
+    for row in 0..20 {
+        for part in [(16, 8), (0, 16)] {
+            let took = rows_in_pieces(&setup, row..row + 1, &[part], Duration::ZERO)[0];
+            // The first write also marks the array dirty.
+            assert!(row == 0 || took <= ROW_TAKES + STEPS, "row {row}: {took:?}");
+        }
+    }
+}

@@ -14,7 +14,7 @@ fn rows(text: &str) -> Vec<Value> {
 
 #[test]
 fn writes_and_trims_of_a_mounted_file_system_are_counted_beside_what_they_should_be() {
-    let Some(rig) = rig("5", 3) else { return };
+    let Some(rig) = rig("5 -c 64K", 3) else { return };
     rig.mount(&[], &rig.members).expect_done();
     let folder = rig.folder.to_str().expect("ASCII").to_owned();
     let bench = |scenario: &str, option: &str| {
@@ -34,8 +34,12 @@ fn writes_and_trims_of_a_mounted_file_system_are_counted_beside_what_they_should
     let requests = &found[1];
     assert!(requests["array"].as_f64() > Some(0.0) && requests["raw"].as_f64() > Some(0.0), "{requests}");
     let text = bench("alignment", "").expect_done().stdout;
-    assert!(text.contains("preallocated, parts of rows written whole: ") && text.contains("as the file lies"), "{text}");
-    bench("raid6-read", "").expect_refused(&["--directory is of --scenario alignment and raid10-discard, found raid6-read"]);
+    assert!(
+        text.contains("preallocated, parts of rows written whole: ") && text.contains("as the file lies"),
+        "{text}"
+    );
+    bench("raid6-read", "")
+        .expect_refused(&["--directory is of --scenario alignment and raid10-discard, found raid6-read"]);
     let left: Vec<_> = fs::read_dir(&rig.folder).expect("mounted").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["lost+found"]);
     rig.umount().expect_done();

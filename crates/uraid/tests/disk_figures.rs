@@ -356,17 +356,19 @@ fn write_in_order(disk: &Disk, block_kib: u64, count: u64, is_allocated_before: 
 #[test]
 #[ignore = "measures; run with --release --nocapture"]
 fn whole_stripes_of_xfs_under_its_mount_options() {
-    const TRIAL: [&str; 8] = ["-l", "6", "-n", "12", "-c", "64K", "--shards", "1"];
     print_heads_of_rows();
-    for options in ["defaults", "swalloc", "noalign"] {
-        for is_allocated_before in [false, true] {
-            let mut disk = Disk::of_memory(&TRIAL, "mem:512M,request=1ms");
-            // Four groups: the file lies in the first. The others do not begin at a stripe, as mkfs.xfs makes them.
-            run("mkfs.xfs", &["-q", "-d", "su=64k,sw=10,agcount=4", disk.device()]);
-            disk.mount(options);
-            let written = write_in_order(&disk, 1280, 819, is_allocated_before);
-            assert_eq!(written.extents, xfs_bmap(&disk.root().join("file")), "the flags of xfs_bmap");
-            written.print(options, is_allocated_before, 819 * 1280);
+    for shards in ["1", "2"] {
+        let trial = ["-l", "6", "-n", "12", "-c", "64K", "--shards", shards];
+        for options in ["defaults", "swalloc", "noalign"] {
+            for is_allocated_before in [false, true] {
+                let mut disk = Disk::of_memory(&trial, "mem:512M,request=1ms");
+                // Four groups: the file lies in the first. The others do not begin at a stripe, as mkfs.xfs makes them.
+                run("mkfs.xfs", &["-q", "-d", "su=64k,sw=10,agcount=4", disk.device()]);
+                disk.mount(options);
+                let written = write_in_order(&disk, 1280, 819, is_allocated_before);
+                assert_eq!(written.extents, xfs_bmap(&disk.root().join("file")), "the flags of xfs_bmap");
+                written.print(&format!("{options}, shards: {shards}"), is_allocated_before, 819 * 1280);
+            }
         }
     }
 }
