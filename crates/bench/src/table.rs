@@ -123,8 +123,9 @@ impl Row {
     /// `819 writes of 1280 KiB: 33.3 %, 33.3 as the file lies`: the figure without the array.
     pub fn line(&self) -> String {
         let what = self.work.split(';').next().unwrap_or_default();
-        let raw = self.raw.map_or_else(String::new, |raw| format!(", {raw:.1} {}", self.against));
-        format!("{what}: {:.1} {}{raw}", self.array, self.unit)
+        let digits = usize::from(self.unit != "requests");
+        let raw = self.raw.map_or_else(String::new, |raw| format!(", {raw:.digits$} {}", self.against));
+        format!("{what}: {:.digits$} {}{raw}", self.array, self.unit)
     }
 
     /// The same with a ratio.

@@ -61,4 +61,6 @@ pub enum Content {
     Unknown,
     /// It cannot be read, or its first bytes are damaged.
     Unreadable(String),
+    /// The partition table is damaged, or names what is not there: why.
+    BadTable(String),
 }

@@ -194,9 +194,14 @@ fn discard(facts: &Facts) -> Option<Finding> {
 }
 
 fn unreadable(volume: &Volume) -> Option<Finding> {
-    let Content::Unreadable(why) = &volume.content else { return None };
-    let finding = Finding::new(Severity::Warning, "unreadable", &volume.name, why.clone());
-    Some(finding.advice("its own check program, read-only: xfs_repair -n, e2fsck -n or btrfs check"))
+    let (why, advice) = match &volume.content {
+        Content::Unreadable(why) => (why, "its own check program, read-only: xfs_repair -n, e2fsck -n or btrfs check"),
+        Content::BadTable(why) => {
+            (why, "`sfdisk --verify` on the array's file or device; is it the array that the table was made for?")
+        }
+        Content::FileSystem(_) | Content::Other(_) | Content::Unknown => return None,
+    };
+    Some(Finding::new(Severity::Warning, "unreadable", &volume.name, why.clone()).advice(advice))
 }
 
 /// Where a partition begins.
@@ -204,7 +209,8 @@ fn start(facts: &Facts, volume: &Volume) -> Option<Finding> {
     let (chunk, stripe) = (facts.layout.chunk(), facts.layout.stripe());
     // Copies and stripes without parity need whole chunks only.
     let unit = if facts.layout.level().is_parity() { stripe } else { chunk };
-    if stripe.is_zero() || unit.is_zero() || volume.start.0.is_multiple_of(unit.0) {
+    let is_there = !matches!(volume.content, Content::BadTable(_));
+    if !is_there || stripe.is_zero() || unit.is_zero() || volume.start.0.is_multiple_of(unit.0) {
         return None;
     }
     let into = Sectors(volume.start.0 % unit.0);
@@ -329,7 +335,7 @@ fn stripes(facts: &Facts, volume: &Volume, found: &FileSystem) -> Option<Finding
     if let Some(cost) = average_cost(facts, volume, found) {
         finding = finding.costs(cost);
     }
-    Some(match advice_for_stripes(found.kind, chunk, stripe) {
+    Some(match advice_for_stripes(found, chunk, stripe) {
         Some(advice) => finding.advice(advice),
         None => finding,
     })
@@ -358,8 +364,14 @@ fn average_cost(facts: &Facts, volume: &Volume, found: &FileSystem) -> Option<St
     })
 }
 
-fn advice_for_stripes(kind: FileSystemKind, chunk: Sectors, stripe: Sectors) -> Option<String> {
-    match kind {
+fn advice_for_stripes(found: &FileSystem, chunk: Sectors, stripe: Sectors) -> Option<String> {
+    match found.kind {
+        // The kernel changes stripes of its superblock, and adds none.
+        FileSystemKind::Xfs if found.stripes.is_none() => Some(format!(
+            "only a new one helps: mkfs.xfs -d su={}k,sw={}; data in it has to be copied",
+            chunk.0 / 2,
+            stripe.0 / chunk.0
+        )),
         FileSystemKind::Xfs => Some(format!(
             "mount it with -o sunit={},swidth={}: new files are then laid out by stripes; `swalloc` besides for files \
              that are written in whole stripes",

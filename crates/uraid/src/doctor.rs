@@ -138,7 +138,7 @@ fn volumes(size: Sectors, read: &mut Read<'_>) -> Vec<Volume> {
             let mut volumes: Vec<Volume> = Vec::new();
             if let Some(damage) = table.damage {
                 let text = format!("the partition table is damaged: {damage}");
-                volumes.push(whole(Content::Unreadable(text)));
+                volumes.push(whole(Content::BadTable(text)));
             }
             for partition in table.partitions {
                 let (start, length) = (partition.start, partition.length);
@@ -148,14 +148,14 @@ fn volumes(size: Sectors, read: &mut Read<'_>) -> Vec<Volume> {
             volumes
         }
         Err(TableError::None) => vec![whole(at_start)],
-        Err(error) => vec![whole(Content::Unreadable(with_causes(&error)))],
+        Err(error) => vec![whole(Content::BadTable(with_causes(&error)))],
     }
 }
 
 /// What a part of the array holds.
 pub(crate) fn content(size: Sectors, start: Sector, length: Sectors, read: &mut Read<'_>) -> Content {
     if length.is_zero() || start.0.checked_add(length.0).is_none_or(|end| end > size.0) {
-        return Content::Unreadable(format!("it ends past the {} sectors of the array", size.0));
+        return Content::BadTable(format!("it ends past the {} sectors of the array", size.0));
     }
     let mut bytes_at = |from: Sector, sectors: Sectors| -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; sectors.len_bytes()];

@@ -250,7 +250,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
         None => (place.serve(array, way, args)?, true),
     };
     let (disk, content) = match way {
-        Way::Files => by_file(&report, args)?,
+        Way::Files => by_file(&report, &mut place, args)?,
         Way::Nbd => by_nbd(&report, has_server, args)?,
     };
     place.set_disk(disk.disk().clone())?;
@@ -264,11 +264,11 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
 }
 
 /// A loop device on the array's file.
-fn by_file(report: &Report, args: &MountArgs) -> Result<(Attached, ArrayContent), MountError> {
+fn by_file(report: &Report, place: &mut Place, args: &MountArgs) -> Result<(Attached, ArrayContent), MountError> {
     let file = file_of(report, args.read_only)?;
     let content = ArrayContent { name: report.name.clone(), path: file.clone() };
     let window = args.partition.map(|number| content.window(number)).transpose()?;
-    let disk = Disk::attach_loop(&file, window, args.read_only)?;
+    let disk = Disk::attach_loop(&file, window, args.read_only, |disk| place.set_disk(disk))?;
     // After our own is attached: of two `uraid mount` at once, none may miss the other.
     not_in_use(report, &file, window, &disk.disk().device)?;
     Ok((disk, content))
@@ -363,14 +363,23 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
 }
 
 /// Detaches the device of a mount, and stops the server that it has started. Says what became of the server.
-fn undo(made: Made) -> Result<String, MountError> {
+fn undo(mut made: Made) -> Result<String, MountError> {
     if let Some(disk) = made.record.disk.as_ref().filter(|disk| disk.is_attached()) {
         disk.detach()?;
     }
+    let owner = made.owner();
     let done = match (made.record.has_server, made.array()?) {
-        (false, _) => "the array still runs, as before `uraid mount`".to_owned(),
+        (false, _) => match owner {
+            // The mount that has started the server is gone, and left it for this one.
+            Some(owner) if owner.other_users()?.is_empty() => undo(owner)?,
+            Some(_) | None => "the array still runs, as before `uraid mount`".to_owned(),
+        },
         (true, None) => "the server of the array had ended before".to_owned(),
         (true, Some(report)) => {
+            if let Some(other) = made.other_users()?.first() {
+                made.unmounted()?;
+                return Ok(format!("{} runs on for {}", report.name, other.display()));
+            }
             client::find(Some(&report.name), None)?.stop(true, false)?;
             format!("{}: stopped", report.name)
         }
@@ -386,7 +395,11 @@ fn only_root(command: &'static str) -> Result<(), MountError> {
 fn whole_folder(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |text: String| MountError::NoFolder { path: path.to_owned(), text };
     let whole = std::fs::canonicalize(path).map_err(|error| failed(error.to_string()))?;
-    if whole.is_dir() { Ok(whole) } else { Err(failed("is not a folder".to_owned())) }
+    match std::fs::metadata(&whole) {
+        Ok(status) if status.is_dir() => Ok(whole),
+        Ok(_) => Err(failed("is not a folder".to_owned())),
+        Err(error) => Err(failed(format!("{error}; if a file system without its disk is mounted there, unmount it"))),
+    }
 }
 
 /// A folder of which the file system may have lost its disk: it is not looked into.

@@ -407,6 +407,44 @@ fn a_missing_device_right_or_helper_is_named_and_the_array_is_not_served() {
     }
 }
 
+/// With fusermount3, of which 3.14.0 itself leaves the mount.
+#[test]
+fn the_mount_of_an_ordinary_user_goes_with_its_server() {
+    let is_open_to_all = fs::metadata("/dev/fuse").is_ok_and(|status| status.mode() & 0o6 == 0o6);
+    if !rustix::process::geteuid().is_root() || !is_open_to_all {
+        println!("not tested: needs root, to be another user, and a /dev/fuse for all");
+        return;
+    }
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 16 * MIB);
+    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
+    let folder = scratch.path("files");
+    fs::create_dir(&folder).expect("a folder");
+    let binary = scratch.binary();
+    let given = Command::new("chown").args(["-R", "65534:65534"]).arg(scratch.path("")).status();
+    assert!(given.expect("coreutils has it").success());
+    let is_mounted = || {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
+        mounts.lines().any(|line| line.split(' ').nth(1) == folder.to_str())
+    };
+    for is_killed in [false, true] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
+        command.arg("serve").arg("--fuse").arg(&folder).args(&members).env("URAID_RUNTIME_DIR", scratch.path(""));
+        let served = Served::start(&mut command);
+        served.wait_until_ready();
+        assert!(is_mounted());
+        if is_killed {
+            served.kill_unawaited();
+            wait(|| !is_mounted()).expect("the child unmounts");
+        } else {
+            scratch.uraid(["stop", "home"]).expect_done();
+            assert!(!is_mounted(), "when `stop` has ended");
+            drop(served);
+        }
+    }
+}
+
 #[test]
 fn several_arrays_are_several_files_of_one_folder() {
     let scratch = Scratch::new();

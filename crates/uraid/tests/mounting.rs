@@ -252,11 +252,16 @@ fn what_is_no_mount_of_an_array_is_left_alone() {
     scratch.uraid([Path::new("umount"), &scratch.path("none")]).expect_refused(&["expected a folder"]);
 }
 
-/// Ends the server of `home` as a crash does.
-fn kill_server(rig: &Rig) {
+/// The process that serves `home`.
+fn server_of(rig: &Rig) -> u64 {
     let report: serde_json::Value =
         serde_json::from_str(&rig.scratch.uraid(["detail", "--json", "home"]).expect_done().stdout).expect("JSON");
-    let pid = report["server"]["pid"].as_u64().expect("a number");
+    report["server"]["pid"].as_u64().expect("a number")
+}
+
+/// Ends the server of `home` as a crash does.
+fn kill_server(rig: &Rig) {
+    let pid = server_of(rig);
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill").success());
     wait(|| !Path::new(&format!("/proc/{pid}/fd")).exists()).expect("it ends");
 }
@@ -282,17 +287,65 @@ fn what_is_left_of_a_mount_that_was_undone_by_hand_is_not_taken_for_the_next_one
 #[test]
 fn a_mount_that_was_killed_half_way_is_undone() {
     let Some(rig) = rig("1", 2) else { return };
-    // What `uraid mount` runs next kills it.
-    let programs = rig.scratch.path("programs");
-    fs::create_dir(&programs).expect("a folder");
-    let script = programs.join("losetup");
-    fs::write(&script, "#!/bin/sh\nkill -9 $PPID\n").expect("room");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
-    let mut command = rig.scratch.command(rig.words("mount", &[], &rig.members));
-    assert!(!command.env("PATH", &programs).status().expect("it starts").success());
-    rig.scratch.uraid(["detail", "home"]).expect_done();
+    // What `uraid mount` runs next kills it; with "mount" that is after the loop device has the file.
+    for program in ["losetup", "mount"] {
+        let programs = rig.scratch.path(program);
+        fs::create_dir(&programs).expect("a folder");
+        let script = programs.join(program);
+        fs::write(&script, "#!/bin/sh\nkill -9 $PPID\n").expect("room");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
+        let mut command = rig.scratch.command(rig.words("mount", &[], &rig.members));
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", programs.display());
+        assert!(!command.env("PATH", path).status().expect("it starts").success());
+        rig.scratch.uraid(["detail", "home"]).expect_done();
+        let said = rig.umount().expect_done().stdout;
+        assert!(said.contains("home: stopped"), "{said}");
+        rig.expect_nothing_left();
+    }
+}
+
+#[test]
+fn a_server_runs_until_the_last_of_its_mounts_is_undone() {
+    let Some(rig) = rig_with("5", 3, true) else { return };
+    rig.mount(&["--partition", "1"], &rig.members).expect_done();
+    // A second partition, at 40 MiB.
+    let mut sector = mbr();
+    sector[466] = 0x83;
+    sector[470..474].copy_from_slice(&(40_u32 << 11).to_le_bytes());
+    sector[474..478].copy_from_slice(&(16_u32 << 11).to_le_bytes());
+    let file = fs::read_dir(rig.scratch.path("")).expect("ours").flatten().map(|entry| entry.path().join("files/home"));
+    let file = file.into_iter().find(|file| file.exists()).expect("the array as a file");
+    fs::OpenOptions::new().write(true).open(&file).and_then(|file| file.write_all_at(&sector, 0)).expect("written");
+    let options = [format!("--offset={}", 40 * MIB), format!("--sizelimit={}", 16 * MIB)];
+    let device = LoopDevice::with_options(&file, &options.each_ref().map(String::as_str)).expect("as before");
+    let made = Command::new("mkfs.ext4").arg("-q").arg(device.path()).status();
+    assert!(made.expect("e2fsprogs").success());
+    drop(device);
+    let second = rig.scratch.path("second");
+    fs::create_dir(&second).expect("a folder");
+    let words = [Path::new("mount"), Path::new("--partition"), Path::new("2"), Path::new("home"), &second];
+    wait(|| rig.scratch.uraid(words).code == Some(0)).expect("the device is gone");
     let said = rig.umount().expect_done().stdout;
-    assert!(said.contains("home: stopped"), "{said}");
+    assert!(said.contains(&format!("unmounted; home runs on for {}", second.display())), "{said}");
+    let said = rig.scratch.uraid([Path::new("umount"), &second]).expect_done().stdout;
+    assert!(said.contains("unmounted; home: stopped"), "{said}");
+    rig.expect_nothing_left();
+}
+
+/// Nothing is left then that unmounts the array's file.
+#[test]
+fn a_mount_whose_server_and_its_child_were_killed_is_undone() {
+    let Some(rig) = rig("1", 2) else { return };
+    rig.mount(&[], &rig.members).expect_done();
+    let pid = server_of(&rig);
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("procfs");
+    for pid in children.split_whitespace().chain([pid.to_string().as_str()]) {
+        assert!(Command::new("kill").args(["-9", pid]).status().expect("kill").success());
+    }
+    wait(|| !Path::new(&format!("/proc/{pid}/fd")).exists()).expect("it ends");
+    rig.umount().expect_done();
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
+    assert!(!mounts.contains(rig.scratch.path("").to_str().expect("ASCII")), "{mounts}");
     rig.expect_nothing_left();
 }
 
@@ -308,7 +361,7 @@ fn mount_says_what_is_there_instead_of_a_file_system() {
         rig.mount(&[], &rig.members).expect_refused(&["loop devices and mounts are root's"]);
         return;
     }
-    rig.mount(&[], &rig.members).expect_refused(&["mount: ", "home holds nothing that is known; mkfs makes"]);
+    rig.mount(&[], &rig.members).expect_refused(&["mount: ", "home holds nothing that is known; serve it"]);
     let served = rig.scratch.ready(&[], &rig.members);
     let mut table = mbr();
     // 24 MiB from 16 MiB on.

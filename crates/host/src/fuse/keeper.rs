@@ -4,17 +4,29 @@
 //! what was mounted in its place.
 //!
 //! A process that has dropped its privileges cannot unmount, and one that was killed cannot do anything. So a child
-//! that still has the privileges waits until the other end of a pipe is closed, which the kernel does in any case. For
-//! ordinary users fusermount3 does the same (its option `auto_unmount`).
+//! that still has the privileges waits until the other end of a pipe is closed, which the kernel does in any case. The
+//! child of an ordinary user becomes fusermount3 then. (Its own option for this, `auto_unmount`, looks at the mount as
+//! root, who may not: with fusermount3 3.14.0 the mount stays.)
 
 use crate::sys::{self, Errno};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+/// What mounts and unmounts for ordinary users.
+pub(super) const HELPER: &CStr = c"fusermount3";
 /// How often, and how many times, the child looks whether the connection has ended.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 200;
+
+/// How the child unmounts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unmount {
+    /// With umount(2), for root.
+    Call,
+    /// As fusermount3, for others.
+    Helper,
+}
 
 /// The child. It unmounts when the keeper lets go or is dropped, or when this process ends.
 #[derive(Debug)]
@@ -26,12 +38,12 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Starts the child for the mount at `path`.
-    pub(super) fn start(path: &CString) -> Result<Keeper, Errno> {
+    pub(super) fn start(path: &CString, how: Unmount) -> Result<Keeper, Errno> {
         let (ours, its) = sys::pipe()?;
         // SAFETY: the child calls only functions that are safe after a fork (`keep`), and never returns.
         let child = unsafe { libc::fork() };
         match child {
-            0 => keep(its.as_raw_fd(), path),
+            0 => keep(its.as_raw_fd(), path, how),
             1.. => Ok(Keeper { child: Some(child), pipe: Some(ours) }),
             _ => Err(Errno::last()),
         }
@@ -51,7 +63,7 @@ impl Keeper {
 
 /// The child: waits for the end of the pipe, unmounts, ends. It allocates nothing and takes no lock, because another
 /// thread of the parent may have held the allocator's when the process was forked.
-fn keep(pipe: RawFd, path: &CString) -> ! {
+fn keep(pipe: RawFd, path: &CString, how: Unmount) -> ! {
     // SAFETY: system calls with plain numbers, and with C strings and a buffer that live as long as the process. A
     // failure of the first ones changes nothing that matters here.
     unsafe {
@@ -75,7 +87,7 @@ fn keep(pipe: RawFd, path: &CString) -> ! {
         for _ in 0..LOOKS_MAX {
             match answer(path) {
                 libc::ENOTCONN => {
-                    libc::umount2(path.as_ptr(), libc::MNT_DETACH);
+                    unmount(path, how);
                     break;
                 }
                 // The connection is ending.
@@ -86,6 +98,28 @@ fn keep(pipe: RawFd, path: &CString) -> ! {
             libc::nanosleep(&raw const pause, std::ptr::null_mut());
         }
         libc::_exit(0)
+    }
+}
+
+/// Unmounts; returns if that failed, or is done.
+///
+/// # Safety
+///
+/// Only for a process that is a copy of another one and may end here: the helper takes its place.
+unsafe fn unmount(path: &CString, how: Unmount) {
+    // SAFETY: C strings, and an array of them that ends with a null pointer; all live during the calls.
+    unsafe {
+        match how {
+            Unmount::Call => {
+                libc::umount2(path.as_ptr(), libc::MNT_DETACH);
+            }
+            Unmount::Helper => {
+                let words = [HELPER, c"-u", c"-z", c"-q", c"--", path.as_c_str()].map(CStr::as_ptr);
+                let [name, unmount, lazily, quietly, end, at] = words;
+                let words = [name, unmount, lazily, quietly, end, at, std::ptr::null()];
+                libc::execvp(HELPER.as_ptr(), words.as_ptr());
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! (`fuse`), the child that unmounts (`keeper`).
 //! Invariant: a mount that was made is unmounted when the process ends. A folder with files in it is never covered.
 
-use super::keeper::Keeper;
+use super::keeper::{self, Keeper, Unmount};
 use crate::sys::{self, Errno, errno_text};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::ffi::{CStr, CString};
@@ -14,13 +14,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// As the shell and messages name it.
+const HELPER: &str = match keeper::HELPER.to_str() {
+    Ok(name) => name,
+    Err(_) => panic!("its name is ASCII"),
+};
 const DEVICE: &str = "/dev/fuse";
 /// Mounts for ordinary users.
-const HELPER: &str = "fusermount3";
 /// How long the drop of a mount waits until it is unmounted.
 const UNMOUNT_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
@@ -107,24 +111,13 @@ pub enum MountError {
     },
 }
 
-/// Who unmounts.
-#[derive(Debug)]
-enum Unmounter {
-    Keeper(Keeper),
-    Helper {
-        child: Child,
-        /// Closed, it tells the helper to unmount.
-        socket: Option<UnixStream>,
-    },
-}
-
 /// A mounted folder. It is unmounted by [`FuseMount::let_go`], by the drop, and when the process ends.
 #[derive(Debug)]
 pub struct FuseMount {
     path: PathBuf,
     /// One for each shard, until the shard takes it.
     devices: Mutex<Vec<Option<OwnedFd>>>,
-    unmounter: Mutex<Unmounter>,
+    keeper: Mutex<Keeper>,
 }
 
 impl FuseMount {
@@ -134,18 +127,19 @@ impl FuseMount {
         let given = path;
         let path = mount_point_soon(given)?;
         let failed = |call| move |Errno(os)| MountError::Os { path: given.to_owned(), call, os };
-        let (first, unmounter) = if rustix::process::geteuid().is_root() {
+        let at = CString::new(path.as_os_str().as_bytes()).expect("the system has resolved it");
+        let (first, how) = if rustix::process::geteuid().is_root() {
             let device = open_device()?;
-            let at = CString::new(path.as_os_str().as_bytes()).expect("the system has resolved it");
             mount(&device, &at).map_err(failed("mount"))?;
-            // If there is no child, the mount ends now: the device is closed, and this process still may unmount.
-            let keeper = Keeper::start(&at).inspect_err(|_| {
-                let _ = sys::unmount(&at);
-            });
-            (device, Unmounter::Keeper(keeper.map_err(failed("fork"))?))
+            (device, Unmount::Call)
         } else {
-            by_helper(given, &path)?
+            (by_helper(given, &path)?, Unmount::Helper)
         };
+        // If there is no child, the mount ends now: the device is closed, and root may still unmount.
+        let keeper = Keeper::start(&at, how).inspect_err(|_| {
+            let _ = sys::unmount(&at);
+        });
+        let keeper = keeper.map_err(failed("fork"))?;
         sys::set_nonblocking(first.as_fd()).map_err(failed("fcntl"))?;
         let another = || match another_device(&first) {
             Ok(device) => Ok(device),
@@ -154,7 +148,7 @@ impl FuseMount {
         };
         let others = (1..shards).map(|_| another().map(Some)).collect::<Result<Vec<_>, _>>()?;
         let devices = std::iter::once(Some(first)).chain(others).collect();
-        Ok(FuseMount { path, devices: Mutex::new(devices), unmounter: Mutex::new(unmounter) })
+        Ok(FuseMount { path, devices: Mutex::new(devices), keeper: Mutex::new(keeper) })
     }
 
     /// The mount point, as an absolute path.
@@ -171,23 +165,16 @@ impl FuseMount {
     /// theirs, too. The connection ends with the last one, and requests that nothing has answered fail.
     pub fn let_go(&self) {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|device| drop(device.take()));
-        let mut unmounter = self.unmounter();
-        match &mut *unmounter {
-            Unmounter::Keeper(keeper) => keeper.let_go(),
-            Unmounter::Helper { socket, .. } => drop(socket.take()),
-        }
+        self.keeper().let_go();
     }
 
     /// Whether it is unmounted, after [`FuseMount::let_go`]; also if that failed.
     pub fn is_gone(&self) -> bool {
-        match &mut *self.unmounter() {
-            Unmounter::Keeper(keeper) => keeper.is_gone(),
-            Unmounter::Helper { child, .. } => !matches!(child.try_wait(), Ok(None)),
-        }
+        self.keeper().is_gone()
     }
 
-    fn unmounter(&self) -> MutexGuard<'_, Unmounter> {
-        self.unmounter.lock().unwrap_or_else(PoisonError::into_inner)
+    fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -264,8 +251,8 @@ fn mount(device: &OwnedFd, path: &CStr) -> Result<(), Errno> {
     sys::mount(c"uraid", path, c"fuse.uraid", &options)
 }
 
-/// Lets fusermount3 mount; it stays, and unmounts when the socket to it is closed.
-fn by_helper(given: &Path, path: &Path) -> Result<(OwnedFd, Unmounter), MountError> {
+/// Lets fusermount3 mount.
+fn by_helper(given: &Path, path: &Path) -> Result<OwnedFd, MountError> {
     // The helper opens the device with the rights of the user, so this finds the clear reason if it cannot.
     drop(open_device()?);
     let failed =
@@ -276,7 +263,7 @@ fn by_helper(given: &Path, path: &Path) -> Result<(OwnedFd, Unmounter), MountErr
     let its = its.map_err(|Errno(os)| failed("dup")(io::Error::from_raw_os_error(os)))?;
     drop(other_end);
     let mut command = Command::new(HELPER);
-    command.args(["-o", "nosuid,nodev,fsname=uraid,subtype=uraid,default_permissions,auto_unmount", "--"]).arg(path);
+    command.args(["-o", "nosuid,nodev,fsname=uraid,subtype=uraid,default_permissions", "--"]).arg(path);
     command.env("_FUSE_COMMFD", its.as_raw_fd().to_string());
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| {
@@ -284,12 +271,13 @@ fn by_helper(given: &Path, path: &Path) -> Result<(OwnedFd, Unmounter), MountErr
         if is_missing { MountError::NoHelper } else { failed("exec")(error) }
     })?;
     drop(its);
-    match received_device(&socket) {
-        Some(device) => Ok((device, Unmounter::Helper { child, socket: Some(socket) })),
+    let device = received_device(&socket);
+    let mut text = String::new();
+    let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
+    let _ = child.wait();
+    match device {
+        Some(device) => Ok(device),
         None => {
-            let mut text = String::new();
-            let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
-            let _ = child.wait();
             let text = text.trim().trim_start_matches("fusermount3: ").lines().collect::<Vec<_>>().join("; ");
             Err(MountError::Helper { path: given.to_owned(), text })
         }

@@ -1,7 +1,7 @@
 //! The scenarios `alignment` and `raid10-discard` on a mounted file system: what it makes of the same work.
 //! Owns: the file that is written, what the array and the loop device count meanwhile. Not here: where the file lies and
 //! what that should cost (`doctor`), the scenarios on memory (`uraid_bench`).
-//! Invariant: the file is gone afterwards. The counts are of the whole array: other writes to it are in them.
+//! Invariant: the file has no name, so it is gone afterwards, however this ends. The counts are of the whole array: other writes to it are in them.
 
 use crate::cli::DoctorArgs;
 use crate::client::{self, ClientError};
@@ -9,6 +9,7 @@ use crate::doctor::{DoctorError, FileOnArray};
 use crate::report::{Counts, Report};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -202,8 +203,9 @@ fn trim(folder: &Path) -> Result<(), DirectoryError> {
     Err(trim_error(said.strip_prefix("fstrim: ").unwrap_or(&said).to_owned()))
 }
 
-/// A file that is removed when this is dropped.
+/// A file without a name.
 struct TrialFile {
+    /// The one that it had, for messages.
     path: PathBuf,
     file: File,
 }
@@ -212,12 +214,15 @@ impl TrialFile {
     fn create(folder: &Path) -> Result<TrialFile, DirectoryError> {
         let path = folder.join(format!("uraid-bench-{}", std::process::id()));
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
-        let file = OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(&path);
-        Ok(TrialFile { file: file.map_err(failed(&path))?, path })
+        let file = OpenOptions::new().read(true).write(true).create_new(true).custom_flags(direct).open(&path);
+        let file = file.map_err(failed(&path))?;
+        fs::remove_file(&path).map_err(failed(&path))?;
+        Ok(TrialFile { file, path })
     }
 
     fn on_array(&self) -> Result<FileOnArray, DirectoryError> {
-        Ok(FileOnArray::find(&self.path, &DoctorArgs::default())?)
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        Ok(FileOnArray::find(&path, &DoctorArgs::default())?)
     }
 
     fn allocate(&self, bytes: u64) -> Result<(), DirectoryError> {
@@ -238,13 +243,5 @@ impl TrialFile {
         let seconds = began.elapsed().as_secs_f64();
         self.file.sync_all().map_err(failed(&self.path))?;
         Ok(seconds)
-    }
-}
-
-impl Drop for TrialFile {
-    fn drop(&mut self) {
-        if let Err(source) = fs::remove_file(&self.path) {
-            crate::complain(&DirectoryError::File { path: self.path.clone(), source });
-        }
     }
 }

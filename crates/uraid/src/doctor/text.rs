@@ -54,7 +54,7 @@ fn content_text(content: &Content) -> String {
         }
         Content::Other(text) => (*text).to_owned(),
         Content::Unknown => "nothing that is known".to_owned(),
-        Content::Unreadable(_) => "unreadable".to_owned(),
+        Content::Unreadable(_) | Content::BadTable(_) => "unreadable".to_owned(),
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn json(report: &Report, facts: &Facts, volumes: &[Volume], findings:
     let volume = |volume: &Volume| {
         let (kind, stripes) = match &volume.content {
             Content::FileSystem(found) => (Some(found.kind.to_string()), found.stripes),
-            Content::Other(_) | Content::Unknown | Content::Unreadable(_) => (None, None),
+            Content::Other(_) | Content::Unknown | Content::Unreadable(_) | Content::BadTable(_) => (None, None),
         };
         json!({
             "name": volume.name,

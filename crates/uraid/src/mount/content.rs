@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_doctor::Content;
+use uraid_format::file_system::FileSystemKind;
 use uraid_host::Window;
 
 /// An array as a file or a block device.
@@ -47,10 +48,16 @@ impl ArrayContent {
         let why = Box::new(why);
         match (self.partitions(), args.partition) {
             (Some(numbers), None) => MountError::Whole { array: self.name.clone(), numbers, why },
-            (_, partition) => match self.content(partition) {
-                Some(found) => MountError::Holds { array: self.name.clone(), found, why },
-                None => *why,
-            },
+            (_, partition) => {
+                let array = self.name.clone();
+                let holds = |found: &str, why| MountError::Holds { array, found: found.to_owned(), why };
+                match self.content(partition) {
+                    Some(Content::Other(text)) => holds(text, why),
+                    Some(Content::Unknown) => holds(NO_FILE_SYSTEM, why),
+                    Some(Content::FileSystem(found)) if args.read_only => holds(unclean(found.kind), why),
+                    Some(Content::FileSystem(_) | Content::Unreadable(_) | Content::BadTable(_)) | None => *why,
+                }
+            }
         }
     }
 
@@ -61,18 +68,26 @@ impl ArrayContent {
         (!numbers.is_empty()).then(|| numbers.join(", "))
     }
 
-    /// What it, or a partition of it, holds; `None`: a file system that mount(8) has seen as well, or it is unreadable.
-    fn content(&self, partition: Option<u32>) -> Option<String> {
+    /// What it, or a partition of it, holds; `None`: it cannot be opened.
+    fn content(&self, partition: Option<u32>) -> Option<Content> {
         let whole = Window { offset: 0, length: Some(self.bytes()) };
         let window = partition.map_or(Some(whole), |number| self.window(number).ok())?;
         let sectors = |bytes: u64| bytes / SECTOR_BYTES as u64;
         let (start, length) = (Sector(sectors(window.offset)), Sectors(sectors(window.length?)));
         let file = File::open(&self.path).ok()?;
         let size = Sectors(sectors(self.bytes()));
-        match doctor::content(size, start, length, &mut |at, into| file.read_exact_at(into, at)) {
-            Content::Other(text) => Some(text.to_owned()),
-            Content::Unknown => Some("nothing that is known; mkfs makes a file system".to_owned()),
-            Content::FileSystem(_) | Content::Unreadable(_) => None,
-        }
+        Some(doctor::content(size, start, length, &mut |at, into| file.read_exact_at(into, at)))
+    }
+}
+
+const NO_FILE_SYSTEM: &str =
+    "nothing that is known; serve it with --fuse and make a file system on a loop device (losetup)";
+
+/// Why a file system may not be mounted read-only, although it is one.
+fn unclean(kind: FileSystemKind) -> &'static str {
+    match kind {
+        FileSystemKind::Xfs => "XFS; if it was not unmounted, `-o norecovery` mounts it without its log",
+        FileSystemKind::Ext => "ext4; if it was not unmounted, `-o noload` mounts it without its journal",
+        FileSystemKind::Btrfs => "Btrfs; if it was not unmounted, `-o rescue=nologreplay` mounts it without its log",
     }
 }

@@ -33,10 +33,27 @@ enum Link {
 }
 
 impl Disk {
-    /// A loop device on a file, or a window of it.
-    pub(super) fn attach_loop(file: &Path, window: Option<Window>, read_only: bool) -> Result<Attached, MountError> {
-        let device = loop_device::attach(file, window, read_only)?;
-        Ok(Attached(Disk { mounted: device.clone(), device, link: Link::Loop { file: file.to_owned() } }.into()))
+    /// A loop device on a file, or a window of it. `before` is told of it before it is one.
+    pub(super) fn attach_loop(
+        file: &Path,
+        window: Option<Window>,
+        read_only: bool,
+        mut before: impl FnMut(Disk) -> Result<(), MountError>,
+    ) -> Result<Attached, MountError> {
+        let disk = |device: &Path| {
+            let link = Link::Loop { file: file.to_owned() };
+            Disk { mounted: device.to_owned(), device: device.to_owned(), link }
+        };
+        let device = loop_device::attach(file, window, read_only, |device| before(disk(device)))?;
+        Ok(Attached(Some(disk(&device))))
+    }
+
+    /// The array's file under a loop device.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match &self.link {
+            Link::Loop { file } => Some(file),
+            Link::Nbd { .. } => None,
+        }
     }
 
     /// A device of the NBD driver. `is_large`: the server takes requests of megabytes.

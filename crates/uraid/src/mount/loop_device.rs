@@ -11,17 +11,37 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uraid_host::Window;
 
+/// How often another process may take the device that was free.
+const TRIES: usize = 20;
+
 /// Attaches one to this file, or a window of it. Its requests bypass the page cache of the file: the array has one
-/// user then.
-pub(super) fn attach(file: &Path, window: Option<Window>, read_only: bool) -> Result<PathBuf, MountError> {
+/// user then. `before` is told of the device before that has the file.
+pub(super) fn attach(
+    file: &Path,
+    window: Option<Window>,
+    read_only: bool,
+    mut before: impl FnMut(&Path) -> Result<(), MountError>,
+) -> Result<PathBuf, MountError> {
+    for _ in 0..TRIES {
+        let device = PathBuf::from(run(Command::new("losetup").arg("--find"))?.trim_end());
+        before(&device)?;
+        match attach_to(&device, file, window, read_only) {
+            Err(_) if backing_file(&device).is_some() => {}
+            outcome => return outcome.map(|()| device),
+        }
+    }
+    let text = "another process takes each free loop device first".to_owned();
+    Err(MountError::Program { program: "losetup".to_owned(), text })
+}
+
+fn attach_to(device: &Path, file: &Path, window: Option<Window>, read_only: bool) -> Result<(), MountError> {
     let mut command = Command::new("losetup");
-    command.args(["--find", "--show", "--direct-io=on"]).args(read_only.then_some("--read-only"));
+    command.arg("--direct-io=on").args(read_only.then_some("--read-only"));
     if let Some(Window { offset, length }) = window {
         command.arg(format!("--offset={offset}"));
         command.args(length.map(|length| format!("--sizelimit={length}")));
     }
-    command.arg(file);
-    Ok(PathBuf::from(run(&mut command)?.trim_end()))
+    run(command.arg(device).arg(file)).map(drop)
 }
 
 /// Begins to detach it: its last user may delay that.

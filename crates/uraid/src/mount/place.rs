@@ -13,6 +13,7 @@
 //! A command holds the flock of `mount-PID/` while it works on it, and that of RUNTIME while it makes or removes one.
 
 use super::disk::Disk;
+use super::system::{self, Mounts};
 use super::{MountError, Way};
 use crate::cli::MountArgs;
 use crate::report::Report;
@@ -117,16 +118,14 @@ impl Place {
         array_served_in(&self.folder)?.ok_or_else(gone)
     }
 
-    /// Notes what is mounted, before it is.
+    /// Notes what is attached, and mounted, before it is.
     pub(super) fn set_disk(&mut self, disk: Disk) -> Result<(), MountError> {
         self.record.disk = Some(disk);
         self.write()
     }
 
     fn write(&self) -> Result<(), MountError> {
-        let (new, path) = (self.folder.join(NEW_RECORD), self.folder.join(RECORD));
-        let text = serde_json::to_string(&self.record).map_err(io::Error::from);
-        text.and_then(|text| fs::write(&new, text)).and_then(|()| fs::rename(&new, &path)).map_err(failed(&path))
+        write(&self.folder, &self.record)
     }
 
     /// Lets it stay; returns the file with what the server says.
@@ -151,6 +150,12 @@ impl Drop for Place {
     }
 }
 
+fn write(place: &Path, record: &Record) -> Result<(), MountError> {
+    let (new, path) = (place.join(NEW_RECORD), place.join(RECORD));
+    let text = serde_json::to_string(record).map_err(io::Error::from);
+    text.and_then(|text| fs::write(&new, text)).and_then(|()| fs::rename(&new, &path)).map_err(failed(&path))
+}
+
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> MountError {
     let path = path.to_owned();
     |source| MountError::Place { path, source }
@@ -167,6 +172,31 @@ impl Made {
     /// The array that this mount has started. `None`: it has started none, or that does not run.
     pub(super) fn array(&self) -> Result<Option<Report>, MountError> {
         if self.record.has_server { array_served_in(&self.place) } else { Ok(None) }
+    }
+
+    /// Notes that nothing is mounted any more, only the server is left.
+    pub(super) fn unmounted(&mut self) -> Result<(), MountError> {
+        self.record.disk = None;
+        write(&self.place, &self.record)
+    }
+
+    /// Where others are mounted that use the file of this one's server.
+    pub(super) fn other_users(&self) -> Result<Vec<PathBuf>, MountError> {
+        let files = self.place.join(FILES);
+        let uses = |record: &Record| {
+            let disk = record.disk.as_ref().filter(|disk| disk.is_attached());
+            disk.and_then(Disk::file).and_then(Path::parent) == Some(&files)
+        };
+        let others = places(&runtime_folder()?)?.into_iter().filter(|place| *place != self.place);
+        Ok(others.filter_map(|place| record_of(&place)).filter(uses).map(|record| record.folder).collect())
+    }
+
+    /// The mount whose server has this one's file, if nothing else is left of it.
+    pub(super) fn owner(&self) -> Option<Made> {
+        let files = self.record.disk.as_ref()?.file()?.parent()?;
+        let place = files.parent().filter(|place| *place != self.place)?.to_owned();
+        let record = record_of(&place).filter(|record| record.has_server && record.disk.is_none())?;
+        Some(Made { record, _lock: try_lock(&place).ok()??, place })
     }
 
     /// Forgets it.
@@ -261,9 +291,14 @@ fn array_served_in(place: &Path) -> Result<Option<Report>, MountError> {
     Ok(client::running()?.reports.into_iter().find(has_it))
 }
 
-/// Removes the folder of a mount that is no more. What is mounted in it stays.
-pub(super) fn remove(folder: &Path) {
-    let _ = fs::remove_dir(folder.join(FILES));
+/// Removes the folder of a mount that is no more, and has no server.
+fn remove(folder: &Path) {
+    let files = folder.join(FILES);
+    // If the server and the child that unmounts were both killed, its mount is still there.
+    if Mounts::read().is_ok_and(|mounts| mounts.source_at(&files).is_some()) {
+        let _ = system::umount_dead(&files);
+    }
+    let _ = fs::remove_dir(&files);
     for name in [LOG, NBD, NEW_RECORD, RECORD] {
         let _ = fs::remove_file(folder.join(name));
     }

@@ -41,6 +41,11 @@ pub(super) fn umount(folder: &Path) -> Result<(), MountError> {
     }
 }
 
+/// Unmounts what has no server any more.
+pub(super) fn umount_dead(folder: &Path) -> Result<(), MountError> {
+    run(Command::new("umount").args(["--lazy", "--"]).arg(folder)).map(drop)
+}
+
 /// What the program printed.
 pub(super) fn run(command: &mut Command) -> Result<String, MountError> {
     let program = command.get_program().to_string_lossy().into_owned();
@@ -57,8 +62,12 @@ pub(super) fn run(command: &mut Command) -> Result<String, MountError> {
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
         let prefix = format!("{program}: ");
-        let lines: Vec<&str> =
-            said.lines().map(str::trim).map(|line| line.strip_prefix(&*prefix).unwrap_or(line)).collect();
+        let lines: Vec<&str> = said
+            .lines()
+            .map(|line| line.trim().trim_end_matches('.'))
+            .filter(|line| !line.is_empty())
+            .map(|line| line.strip_prefix(&*prefix).unwrap_or(line))
+            .collect();
         return Err(failed(if lines.is_empty() { done.status.to_string() } else { lines.join("; ") }));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
