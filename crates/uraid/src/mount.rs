@@ -237,12 +237,12 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
     only_root("mount")?;
     let (array, folder) = args.array_and_folder().ok_or(MountError::OneWord)?;
     let folder = whole_folder(&folder)?;
+    let mut place = Place::new(&folder)?;
     if let Some(device) = Mounts::read()?.source_at(&folder)
         && place::has_mounted(device, &folder)?
     {
         return Err(MountError::Taken { path: folder, device: device.to_owned() });
     }
-    let mut place = Place::new(&folder)?;
     let running = running(array)?;
     let way = Way::choose(running.as_ref(), args)?;
     let (report, has_server) = match running {
@@ -271,6 +271,7 @@ fn by_file(report: &Report, place: &mut Place, args: &MountArgs) -> Result<(Atta
     let disk = Disk::attach_loop(&file, window, args.read_only, |disk| place.set_disk(disk))?;
     // After our own is attached: of two `uraid mount` at once, none may miss the other.
     not_in_use(report, &file, window, &disk.disk().device)?;
+    no_other_clients(report, 0)?;
     Ok((disk, content))
 }
 
@@ -290,17 +291,22 @@ fn by_nbd(report: &Report, has_server: bool, args: &MountArgs) -> Result<(Attach
     for file in exports.iter().filter_map(|export| export.file.as_ref()) {
         not_in_use(report, Path::new(file), None, &disk.disk().device)?;
     }
-    let now = client::find(Some(&array), None)?.status()?;
-    let others = now.clients.map_or(0, |clients| clients.connected.saturating_sub(1));
-    if others > 0 {
-        return Err(MountError::Clients { array, count: others });
-    }
+    no_other_clients(report, 1)?;
     let content = ArrayContent { name: array, path: disk.disk().device.clone() };
     if let Some(number) = args.partition {
         content.window(number)?;
         disk.take_partition(number)?;
     }
     Ok((disk, content))
+}
+
+/// Refuses an array of which more NBD clients are connected than our own: one may have a file system on it. Clients of a
+/// server with several arrays cannot be told apart.
+fn no_other_clients(report: &Report, own: u64) -> Result<(), MountError> {
+    let now = client::find(Some(&report.name), None)?.status()?;
+    let clients = now.clients.filter(|clients| clients.exports == 1);
+    let count = clients.map_or(0, |clients| clients.connected.saturating_sub(own));
+    if count > 0 { Err(MountError::Clients { array: report.name.clone(), count }) } else { Ok(()) }
 }
 
 /// Refuses bytes that another loop device has.
@@ -343,8 +349,11 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), MountError> {
     let mut made = place::made_at(&folder)?;
     if let Some(source) = source {
         made.retain(|made| made.record.disk.as_ref().is_some_and(|disk| disk.mounted == source && disk.is_attached()));
-        if let Some(other) = mounts.other_place_of(source, &folder).filter(|_| !made.is_empty()) {
-            let (path, device, other) = (args.folder.clone(), source.to_owned(), other.to_owned());
+    }
+    // Elsewhere, also by hand, when nothing is mounted here any more.
+    for disk in made.iter().filter_map(|made| made.record.disk.as_ref()).filter(|disk| disk.is_attached()) {
+        if let Some(other) = mounts.other_place_of(&disk.mounted, &folder) {
+            let (path, device, other) = (args.folder.clone(), disk.mounted.clone(), other.to_owned());
             return Err(MountError::MountedTwice { path, device, other });
         }
     }

@@ -332,6 +332,54 @@ fn a_server_runs_until_the_last_of_its_mounts_is_undone() {
     rig.expect_nothing_left();
 }
 
+/// After `umount` and `losetup -d` by hand, the number of the loop device is free for others.
+#[test]
+fn a_loop_device_that_someone_else_attached_meanwhile_is_left_alone() {
+    let Some(rig) = rig("1", 2) else { return };
+    let said = rig.mount(&[], &rig.members).expect_done().stdout;
+    let device = said.split_whitespace().find(|word| word.starts_with("/dev/loop")).expect("named");
+    let device = device.trim_end_matches(';').to_owned();
+    let run = |words: &[&str]| {
+        let done = Command::new(words[0]).args(&words[1..]).status().expect("util-linux");
+        assert!(done.success(), "{words:?}");
+    };
+    let folder = rig.folder.to_str().expect("ASCII");
+    run(&["umount", folder]);
+    // The device is mounted by hand, at another place.
+    let second = rig.scratch.path("second");
+    fs::create_dir(&second).expect("a folder");
+    run(&["mount", &device, second.to_str().expect("ASCII")]);
+    rig.umount().expect_refused(&["is mounted at", "second, too: unmount that first"]);
+    run(&["umount", second.to_str().expect("ASCII")]);
+    // And detached, and attached again.
+    let mounts =
+        fs::read_dir(rig.scratch.path("")).expect("ours").flatten().map(|entry| entry.path().join("files/home"));
+    let file = mounts.into_iter().find(|file| file.exists()).expect("the array as a file");
+    run(&["losetup", "-d", &device]);
+    wait(|| Command::new("losetup").arg(&device).arg(&file).status().expect("losetup").success()).expect("it is free");
+    rig.umount().expect_refused(&["is open once"]);
+    let backing = fs::read_to_string(Path::new("/sys/block").join(&device["/dev/".len()..]).join("loop/backing_file"));
+    assert_eq!(backing.expect("attached").trim_end(), file.to_str().expect("ASCII"));
+    run(&["losetup", "-d", &device]);
+    wait(|| rig.umount().code == Some(0)).expect("nothing has the file open any more");
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn an_array_that_an_nbd_client_uses_is_not_mounted() {
+    let Some(rig) = rig("1", 2) else { return };
+    let files = rig.scratch.path("files");
+    let served = rig.scratch.ready(&["--fuse", files.to_str().expect("ASCII")], &rig.members);
+    let client = served.client();
+    let home = [PathBuf::from("home")];
+    rig.mount(&[], &home).expect_refused(&["home: another client is connected to the server by NBD"]);
+    drop(client);
+    wait(|| rig.mount(&[], &home).code == Some(0)).expect("it has left");
+    rig.umount().expect_done();
+    served.stop();
+    rig.expect_nothing_left();
+}
+
 /// Nothing is left then that unmounts the array's file.
 #[test]
 fn a_mount_whose_server_and_its_child_were_killed_is_undone() {

@@ -26,8 +26,8 @@ pub(super) struct Disk {
 /// How to know the device again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Link {
-    /// By the array's file.
-    Loop { file: PathBuf },
+    /// By the array's file, and the attachment, once it is there.
+    Loop { file: PathBuf, sequence: Option<u64> },
     /// By the process that has connected it.
     Nbd { user: u32 },
 }
@@ -40,18 +40,18 @@ impl Disk {
         read_only: bool,
         mut before: impl FnMut(Disk) -> Result<(), MountError>,
     ) -> Result<Attached, MountError> {
-        let disk = |device: &Path| {
-            let link = Link::Loop { file: file.to_owned() };
+        let disk = |device: &Path, sequence| {
+            let link = Link::Loop { file: file.to_owned(), sequence };
             Disk { mounted: device.to_owned(), device: device.to_owned(), link }
         };
-        let device = loop_device::attach(file, window, read_only, |device| before(disk(device)))?;
-        Ok(Attached(Some(disk(&device))))
+        let device = loop_device::attach(file, window, read_only, |device| before(disk(device, None)))?;
+        Ok(Attached(Some(disk(&device, loop_device::sequence_of(&device)))))
     }
 
     /// The array's file under a loop device.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.link {
-            Link::Loop { file } => Some(file),
+            Link::Loop { file, .. } => Some(file),
             Link::Nbd { .. } => None,
         }
     }
@@ -69,9 +69,14 @@ impl Disk {
     /// file begins there: `/home` for `/run/uraid/mount-5/files/home`.
     pub(super) fn is_attached(&self) -> bool {
         match &self.link {
-            Link::Loop { file } => loop_device::backing_file(&self.device).is_some_and(|backing| {
-                backing == *file || backing.parent() == Some(Path::new("/")) && backing.file_name() == file.file_name()
-            }),
+            Link::Loop { file, sequence } => {
+                let is_same = sequence.is_none() || *sequence == loop_device::sequence_of(&self.device);
+                let is_name = |backing: &Path| {
+                    backing.parent() == Some(Path::new("/")) && backing.file_name() == file.file_name()
+                };
+                let backing = loop_device::backing_file(&self.device);
+                is_same && backing.is_some_and(|backing| backing == *file || is_name(&backing))
+            }
             Link::Nbd { user } => nbd::user_of(&self.device) == Some(*user),
         }
     }

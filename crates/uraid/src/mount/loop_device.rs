@@ -57,6 +57,12 @@ pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
     Some(OsString::from_vec(text).into())
 }
 
+/// Which attachment of a loop device this is: the kernel counts on with each. `None`: it does not, before Linux 5.15.
+pub(super) fn sequence_of(device: &Path) -> Option<u64> {
+    let text = fs::read_to_string(Path::new("/sys/block").join(device.file_name()?).join("diskseq")).ok()?;
+    text.trim().parse().ok()
+}
+
 /// A loop device, not `own`, that has a part of this window of the file, or of the whole file.
 pub(super) fn other_user_of(file: &Path, window: Option<Window>, own: &Path) -> Option<PathBuf> {
     let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());

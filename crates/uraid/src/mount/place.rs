@@ -66,6 +66,13 @@ impl Place {
         let all = File::open(&runtime).map_err(failed(&runtime))?;
         all.lock().map_err(failed(&runtime))?;
         remove_dead(&runtime)?;
+        // Two at once would lie on top of each other.
+        for place in places(&runtime)? {
+            let is_here = record_of(&place).is_some_and(|record| record.folder == mounted_at);
+            if is_here && try_lock(&place).map_err(failed(&place))?.is_none() {
+                return Err(MountError::AtWork { path: mounted_at.to_owned() });
+            }
+        }
         builder.recursive(false);
         // The mount of an earlier process with this number may be in use.
         let name = |nth: u32| {
