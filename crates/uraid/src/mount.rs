@@ -311,7 +311,7 @@ fn no_other_clients(report: &Report, own: u64) -> Result<(), MountError> {
 
 /// Refuses bytes that another loop device has.
 fn not_in_use(report: &Report, file: &Path, window: Option<Window>, own: &Path) -> Result<(), MountError> {
-    let Some(device) = loop_device::other_user_of(file, window, own) else { return Ok(()) };
+    let Some(device) = loop_device::other_user_of(file, window, own)? else { return Ok(()) };
     let place = Mounts::read()?.place_of(&device).map(Path::to_owned);
     Err(MountError::InUse { array: report.name.clone(), device, place })
 }

@@ -175,9 +175,15 @@ fn an_array_that_runs_is_mounted_by_its_name_and_runs_on() {
     rig.scratch.uraid(words).expect_refused(&["home: /dev/loop", "has it already, mounted at", "unmount that first"]);
     let said = rig.umount().expect_done().stdout;
     assert!(said.contains("still runs, as before"), "{said}");
-    let by_hand = LoopDevice::new(&files.join("home")).expect("as `mount`");
-    rig.mount(&[], &home).expect_refused(&["has it already: mount that one, or detach it with losetup -d"]);
-    drop(by_hand);
+    let other_path = rig.scratch.path("other-path");
+    fs::create_dir(&other_path).expect("a folder");
+    assert!(Command::new("mount").arg("--bind").arg(&files).arg(&other_path).status().expect("mount").success());
+    for folder in [&files, &other_path] {
+        let by_hand = LoopDevice::new(&folder.join("home")).expect("as `mount`");
+        rig.mount(&[], &home).expect_refused(&["has it already: mount that one, or detach it with losetup -d"]);
+        drop(by_hand);
+    }
+    wait(|| Command::new("umount").arg(&other_path).status().expect("umount").success()).expect("the device is gone");
     wait(|| rig.mount(&[], &home).code == Some(0)).expect("the device is gone");
     rig.umount().expect_done();
     rig.scratch.uraid(["fail", "home", "1"]).expect_done();

@@ -7,6 +7,7 @@ use super::system::run;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uraid_host::Window;
@@ -64,15 +65,22 @@ pub(super) fn sequence_of(device: &Path) -> Option<u64> {
 }
 
 /// A loop device, not `own`, that has a part of this window of the file, or of the whole file.
-pub(super) fn other_user_of(file: &Path, window: Option<Window>, own: &Path) -> Option<PathBuf> {
-    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let mut devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
-    devices.find(|device| {
-        device != own
-            && backing_file(device).is_some_and(|backing| backing == file)
-            && window_of(device).is_none_or(|theirs| overlap(theirs, window))
-    })
+pub(super) fn other_user_of(file: &Path, window: Option<Window>, own: &Path) -> Result<Option<PathBuf>, MountError> {
+    let failed = |source| MountError::Place { path: file.to_owned(), source };
+    let status = fs::metadata(file).map_err(failed)?;
+    let (inode, device) = (status.ino(), status.dev());
+    // By its inode: a loop device may have the file by another path, as of `mount --bind`.
+    let its = format!("{inode} {}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let all =
+        run(Command::new("losetup").args(["--list", "--noheadings", "--raw", "--output=NAME,BACK-INO,BACK-MAJ:MIN"]))?;
+    // util-linux 2.38 pads the numbers, and writes each space of that as `\x20`.
+    let all = all.replace("\\x20", "");
+    let mut users = all.lines().filter_map(|line| line.split_once(' ')).filter(|(_, of)| *of == its);
+    let device = users.find(|(device, _)| {
+        let device = Path::new(device);
+        device != own && window_of(device).is_none_or(|theirs| overlap(theirs, window))
+    });
+    Ok(device.map(|(device, _)| PathBuf::from(device)))
 }
 
 /// The part of its file that a loop device has.
