@@ -102,7 +102,7 @@ impl Pieces {
         visit: &Visit<'_>,
         stripe: Sectors,
     ) {
-        // Without a part that was written the row would not become whole.
+        // A part of it has been written: what waits for the row cannot make it whole any more.
         let part = self.part(row).get();
         let is_rest = arrival == Arrival::Joined && part.row == row && !part.written.is_zero();
         let seen = self.seen(visit.first_waiting());
