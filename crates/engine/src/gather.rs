@@ -12,7 +12,7 @@
 //!
 //! The last line is a client that writes 1280 KiB and waits, through a frontend that gets each write in pieces: FUSE gives
 //! it 1 MiB and 256 KiB. The first piece is alone when it arrives, and looks like a client that waits for its answer. This
-//! sees streams whose pieces one shard receives; `pieces` sees rows, whoever receives their pieces.
+//! sees streams whose pieces one shard receives; `pieces` sees rows, whichever shards receive theirs.
 //!
 //! If a write arrives after an answer to its stream, its client may have waited for that answer. The arrival time then
 //! does not predict the next write: the row would be held until that write arrives, the next hold would be as long

@@ -18,13 +18,12 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// As the shell and messages name it.
+/// Mounts for ordinary users.
 const HELPER: &str = match keeper::HELPER.to_str() {
     Ok(name) => name,
     Err(_) => panic!("its name is ASCII"),
 };
 const DEVICE: &str = "/dev/fuse";
-/// Mounts for ordinary users.
 /// How long the drop of a mount waits until it is unmounted.
 const UNMOUNT_TIME_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);

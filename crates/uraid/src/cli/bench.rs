@@ -273,7 +273,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = OWN_WORK)]
     pub scenario: Option<ScenarioName>,
     /// With --scenario alignment or raid10-discard: on the file system of DIR, which is mounted on a running array
-    /// (`uraid mount`, without --nbd); the file that it writes is removed
+    /// (`uraid mount`, without --nbd); no file of it stays there
     #[arg(long, value_name = "DIR", requires = "scenario")]
     pub directory: Option<PathBuf>,
     /// The members of the array, or of the trial array in the order of their slots; or `nbd` and
