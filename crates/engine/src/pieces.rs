@@ -93,7 +93,8 @@ impl Pieces {
         length < stripe && (length >= PIECE_MIN || self.long.met.get() > 0 || self.short.met.get() > 0)
     }
 
-    /// Called by the row's holder: waits for the rest of the row if it is due.
+    /// Called by the row's holder before it writes what waits: waits for the rest of the row if it is due, and remembers
+    /// how the row came.
     pub(crate) async fn hold<W: World>(
         &self,
         world: &W,
@@ -102,6 +103,11 @@ impl Pieces {
         visit: &Visit<'_>,
         stripe: Sectors,
     ) {
+        self.wait_for_rest(world, row, arrival, visit, stripe).await;
+        self.note(row, arrival, visit, stripe);
+    }
+
+    async fn wait_for_rest<W: World>(&self, world: &W, row: Row, arrival: Arrival, visit: &Visit<'_>, stripe: Sectors) {
         // A part of it has been written: what waits for the row cannot make it whole any more.
         let part = self.part(row).get();
         let is_rest = arrival == Arrival::Joined && part.row == row && !part.written.is_zero();
@@ -123,8 +129,7 @@ impl Pieces {
         }
     }
 
-    /// Called by the row's holder, when it is about to write what waits.
-    pub(crate) fn note(&self, row: Row, arrival: Arrival, visit: &Visit<'_>, stripe: Sectors) {
+    fn note(&self, row: Row, arrival: Arrival, visit: &Visit<'_>, stripe: Sectors) {
         let place = self.part(row);
         let before = Some(place.get()).filter(|part| part.row == row && arrival == Arrival::Joined).unwrap_or_default();
         let written = before.written + visit.waiting_length();

@@ -235,7 +235,6 @@ impl<W: World> Rows<W> {
         gather::hold(&self.shared.world, &visit, stripe).await;
         if may_be_piece {
             self.pieces.hold(&self.shared.world, row, arrival, &visit, stripe).await;
-            self.pieces.note(row, arrival, &visit, stripe);
         }
         let mut batch = visit.take_waiting();
         assert!(!batch.is_empty(), "the holder's own write waits in the row until a holder takes it");

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), BenchError> {
     let screen = Terminal { has_tables: !args.json };
     let rows = match args.scenario {
         Some(name) => match &args.directory {
-            Some(folder) => on_file_system::run(name, folder, &screen)?,
+            Some(folder) => on_file_system::measure(name, folder, &screen)?,
             None => scenario::run(name, &run, &screen)?,
         },
         None => own(args, &run, &screen)?,

@@ -15,6 +15,7 @@ use crate::opening::ServeError;
 use crate::report::Report;
 use crate::stack::StackError;
 use crate::{print, with_causes};
+pub(crate) use device::Node;
 pub(crate) use file::FileOnArray;
 use source::Source;
 use std::io;

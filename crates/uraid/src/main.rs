@@ -43,6 +43,7 @@ mod pace;
 mod pass_calls;
 mod paths;
 mod probe;
+mod program;
 mod progress;
 mod report;
 mod roster;

@@ -22,6 +22,7 @@ use crate::cli::{MountArgs, UmountArgs};
 use crate::client::{self, ClientError};
 use crate::log::print;
 use crate::member_name::NameError;
+use crate::program::ProgramError;
 use crate::report::Report;
 use content::ArrayContent;
 use disk::{Attached, Disk};
@@ -103,13 +104,8 @@ pub(crate) enum MountError {
         source: io::Error,
     },
     /// A program is not installed, or refused.
-    #[error("{program}: {text}")]
-    Program {
-        /// Its name.
-        program: String,
-        /// What it said.
-        text: String,
-    },
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// DIR was not mounted by `uraid mount`.
     #[error("{}: {found}; expected a mount that `uraid mount` has made", path.display())]
     NotOurs {

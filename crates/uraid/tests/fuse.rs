@@ -381,21 +381,33 @@ fn with_other_dev(scratch: &Scratch, more: &str, words: &str) -> Option<String> 
     Some(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-#[test]
-fn a_missing_device_right_or_helper_is_named_and_the_array_is_not_served() {
+/// A raid1 `home` that another user owns, with all that serves it.
+struct Given {
+    scratch: Scratch,
+    members: Vec<PathBuf>,
+    folder: PathBuf,
+    binary: PathBuf,
+}
+
+fn given_to_another_user() -> Given {
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 16 * MIB);
     scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
     let folder = scratch.path("files");
     fs::create_dir(&folder).expect("a folder");
     let binary = scratch.binary();
+    let given = Command::new("chown").args(["-R", "65534:65534"]).arg(scratch.path("")).status();
+    assert!(given.expect("coreutils has it").success() || !rustix::process::geteuid().is_root());
+    Given { scratch, members, folder, binary }
+}
+
+#[test]
+fn a_missing_device_right_or_helper_is_named_and_the_array_is_not_served() {
+    let Given { scratch, members, folder, binary } = given_to_another_user();
     let [binary, folder, one, two] =
         [&binary, &folder, &members[0], &members[1]].map(|path| path.to_str().expect("ASCII").to_owned());
     let serve = format!("{binary} serve --fuse {folder} {one} {two}");
     let as_user = format!("env PATH=/nowhere /usr/bin/setpriv --reuid=65534 --regid=65534 --clear-groups {serve}");
-    let all = scratch.path("");
-    let given = Command::new("chown").args(["-R", "65534:65534"]).arg(&all).status().expect("coreutils has it");
-    assert!(given.success() || !rustix::process::geteuid().is_root());
     let cases = [
         ("true", &serve, "/dev/fuse: no such file or directory (errno 2): the kernel has no FUSE"),
         ("mknod -m 600 /dev/fuse c 10 229", &as_user, "/dev/fuse: permission denied (errno 13); expected the right to"),
@@ -415,14 +427,7 @@ fn the_mount_of_an_ordinary_user_goes_with_its_server() {
         println!("not tested: needs root, to be another user, and a /dev/fuse for all");
         return;
     }
-    let scratch = Scratch::new();
-    let members = scratch.members("m", 2, 16 * MIB);
-    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
-    let folder = scratch.path("files");
-    fs::create_dir(&folder).expect("a folder");
-    let binary = scratch.binary();
-    let given = Command::new("chown").args(["-R", "65534:65534"]).arg(scratch.path("")).status();
-    assert!(given.expect("coreutils has it").success());
+    let Given { scratch, members, folder, binary } = given_to_another_user();
     let is_mounted = || {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
         mounts.lines().any(|line| line.split(' ').nth(1) == folder.to_str())

@@ -62,6 +62,13 @@ impl Rig {
         self.scratch.uraid(self.words("umount", &[], &[]))
     }
 
+    /// The file of the array that `mount` serves.
+    fn file(&self) -> PathBuf {
+        let folders = fs::read_dir(self.scratch.path("")).expect("ours").flatten().map(|entry| entry.path());
+        let mut files = folders.map(|folder| folder.join("files/home"));
+        files.find(|file| file.exists()).expect("the array as a file")
+    }
+
     fn is_mounted(&self) -> bool {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("procfs");
         mounts.lines().any(|line| line.split(' ').nth(1) == self.folder.to_str())
@@ -258,6 +265,12 @@ fn what_is_no_mount_of_an_array_is_left_alone() {
     scratch.uraid([Path::new("umount"), &scratch.path("none")]).expect_refused(&["expected a folder"]);
 }
 
+/// The loop device that `mount` has named.
+fn device_of(mounted: &Done) -> String {
+    let device = mounted.stdout.split_whitespace().find(|word| word.starts_with("/dev/loop"));
+    device.expect("named").trim_end_matches(';').to_owned()
+}
+
 /// The process that serves `home`.
 fn server_of(rig: &Rig) -> u64 {
     let report: serde_json::Value =
@@ -275,12 +288,11 @@ fn kill_server(rig: &Rig) {
 #[test]
 fn what_is_left_of_a_mount_that_was_undone_by_hand_is_not_taken_for_the_next_one() {
     let Some(rig) = rig("1", 2) else { return };
-    let said = rig.mount(&[], &rig.members).expect_done().stdout;
-    let device = said.split_whitespace().find(|word| word.starts_with("/dev/loop")).expect("named").to_owned();
+    let device = device_of(&rig.mount(&[], &rig.members).expect_done());
     kill_server(&rig);
     for (program, word) in [("umount", rig.folder.to_str().expect("ASCII")), ("losetup", "-d")] {
         let mut command = Command::new(program);
-        command.arg(word).args((program == "losetup").then_some(device.trim_end_matches(';')));
+        command.arg(word).args((program == "losetup").then_some(&device));
         assert!(command.status().expect("util-linux").success());
     }
     rig.mount(&[], &rig.members).expect_done();
@@ -293,12 +305,15 @@ fn what_is_left_of_a_mount_that_was_undone_by_hand_is_not_taken_for_the_next_one
 #[test]
 fn a_mount_that_was_killed_half_way_is_undone() {
     let Some(rig) = rig("1", 2) else { return };
-    // What `uraid mount` runs next kills it; with "mount" that is after the loop device has the file.
-    for program in ["losetup", "mount"] {
-        let programs = rig.scratch.path(program);
-        fs::create_dir(&programs).expect("a folder");
+    // A program that `uraid mount` runs kills it: before there is a loop device, right after that has the file, and later.
+    const AT_ONCE: &str = "kill -9 $PPID";
+    const AFTER_ATTACHING: &str =
+        "PATH=${PATH#*:} losetup \"$@\" || exit\ncase \"$*\" in *--find*|*--list*) ;; *) kill -9 $PPID ;; esac";
+    for (program, text) in [("losetup", AT_ONCE), ("losetup", AFTER_ATTACHING), ("mount", AT_ONCE)] {
+        let programs = rig.scratch.path("programs");
+        fs::create_dir_all(&programs).expect("a folder");
         let script = programs.join(program);
-        fs::write(&script, "#!/bin/sh\nkill -9 $PPID\n").expect("room");
+        fs::write(&script, format!("#!/bin/sh\n{text}\n")).expect("room");
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("ours");
         let mut command = rig.scratch.command(rig.words("mount", &[], &rig.members));
         let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", programs.display());
@@ -307,6 +322,7 @@ fn a_mount_that_was_killed_half_way_is_undone() {
         let said = rig.umount().expect_done().stdout;
         assert!(said.contains("home: stopped"), "{said}");
         rig.expect_nothing_left();
+        fs::remove_file(&script).expect("ours");
     }
 }
 
@@ -319,8 +335,7 @@ fn a_server_runs_until_the_last_of_its_mounts_is_undone() {
     sector[466] = 0x83;
     sector[470..474].copy_from_slice(&(40_u32 << 11).to_le_bytes());
     sector[474..478].copy_from_slice(&(16_u32 << 11).to_le_bytes());
-    let file = fs::read_dir(rig.scratch.path("")).expect("ours").flatten().map(|entry| entry.path().join("files/home"));
-    let file = file.into_iter().find(|file| file.exists()).expect("the array as a file");
+    let file = rig.file();
     fs::OpenOptions::new().write(true).open(&file).and_then(|file| file.write_all_at(&sector, 0)).expect("written");
     let options = [format!("--offset={}", 40 * MIB), format!("--sizelimit={}", 16 * MIB)];
     let device = LoopDevice::with_options(&file, &options.each_ref().map(String::as_str)).expect("as before");
@@ -342,9 +357,7 @@ fn a_server_runs_until_the_last_of_its_mounts_is_undone() {
 #[test]
 fn a_loop_device_that_someone_else_attached_meanwhile_is_left_alone() {
     let Some(rig) = rig("1", 2) else { return };
-    let said = rig.mount(&[], &rig.members).expect_done().stdout;
-    let device = said.split_whitespace().find(|word| word.starts_with("/dev/loop")).expect("named");
-    let device = device.trim_end_matches(';').to_owned();
+    let device = device_of(&rig.mount(&[], &rig.members).expect_done());
     let run = |words: &[&str]| {
         let done = Command::new(words[0]).args(&words[1..]).status().expect("util-linux");
         assert!(done.success(), "{words:?}");
@@ -358,9 +371,7 @@ fn a_loop_device_that_someone_else_attached_meanwhile_is_left_alone() {
     rig.umount().expect_refused(&["is mounted at", "second, too: unmount that first"]);
     run(&["umount", second.to_str().expect("ASCII")]);
     // And detached, and attached again.
-    let mounts =
-        fs::read_dir(rig.scratch.path("")).expect("ours").flatten().map(|entry| entry.path().join("files/home"));
-    let file = mounts.into_iter().find(|file| file.exists()).expect("the array as a file");
+    let file = rig.file();
     run(&["losetup", "-d", &device]);
     wait(|| Command::new("losetup").arg(&device).arg(&file).status().expect("losetup").success()).expect("it is free");
     rig.umount().expect_refused(&["is open once"]);

@@ -5,14 +5,15 @@
 
 use crate::cli::DoctorArgs;
 use crate::client::{self, ClientError};
-use crate::doctor::{DoctorError, FileOnArray};
+use crate::doctor::{DoctorError, FileOnArray, Node};
+use crate::program::{ProgramError, run};
 use crate::report::{Counts, Report};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 use uraid_bench::Screen;
 use uraid_bench::scenario::ScenarioName;
@@ -46,8 +47,8 @@ pub(crate) enum DirectoryError {
     #[error("{}", path.display())]
     File { path: PathBuf, source: io::Error },
     /// fstrim is not there, or is refused.
-    #[error("fstrim: {text}")]
-    Trim { text: String },
+    #[error(transparent)]
+    Trim(#[from] ProgramError),
     /// There is no array under it.
     #[error("{}: {found}; expected a folder of a file system that `uraid mount` has mounted, without --nbd", folder.display())]
     NotOnArray { folder: PathBuf, found: String },
@@ -60,7 +61,7 @@ pub(crate) enum DirectoryError {
 }
 
 /// Measures, and shows the figures.
-pub(super) fn run(scenario: ScenarioName, folder: &Path, screen: &dyn Screen) -> Result<Vec<Row>, DirectoryError> {
+pub(super) fn measure(scenario: ScenarioName, folder: &Path, screen: &dyn Screen) -> Result<Vec<Row>, DirectoryError> {
     let name = scenario.name();
     let is_discard = scenario == ScenarioName::Raid10Discard;
     if !is_discard && scenario != ScenarioName::Alignment {
@@ -135,20 +136,21 @@ impl Bench<'_> {
         let bytes = room(self.folder, DELETED_WRITE, DELETED_MAX)?;
         let file = TrialFile::create(self.folder)?;
         file.write(bytes / DELETED_WRITE, DELETED_WRITE, self.screen)?;
-        let device = fs::metadata(self.folder).map_err(failed(self.folder))?.dev();
+        let number = fs::metadata(self.folder).map_err(failed(self.folder))?.dev();
+        let discards = || Node::of(number).map_or(0, |device| device.discards());
         drop(file);
         let folder = File::open(self.folder).map_err(failed(self.folder))?;
         rustix::fs::syncfs(&folder).map_err(|error| failed(self.folder)(error.into()))?;
-        let before = (discards_of(device)?, member_requests(&self.report()?));
+        let before = (discards(), member_requests(&self.report()?));
         let began = Instant::now();
-        trim(self.folder)?;
+        run(Command::new("fstrim").arg("--").arg(self.folder))?;
         let seconds = began.elapsed().as_secs_f64();
-        let after = (discards_of(device)?, member_requests(&self.report()?));
+        let after = (discards(), member_requests(&self.report()?));
         let what = format!("fstrim after {} were deleted", size_text(Sectors(bytes / SECTOR_BYTES as u64)));
-        let discards = after.0.saturating_sub(before.0) as f64;
+        let pieces = after.0.saturating_sub(before.0) as f64;
         let requests =
             self.row(&format!("{what}, member requests"), after.1.saturating_sub(before.1) as f64, "requests");
-        Ok(vec![self.row(&what, seconds, "s"), requests.and(discards, "discards of the device")])
+        Ok(vec![self.row(&what, seconds, "s"), requests.and(pieces, "discards of the device")])
     }
 
     fn report(&self) -> Result<Report, DirectoryError> {
@@ -182,25 +184,6 @@ fn member_requests(report: &Report) -> u64 {
         member.io.as_ref().map_or(0, |io| io.writes.count + io.discards.count + io.zeroes.count)
     };
     report.members.iter().map(of).sum()
-}
-
-/// The discards that a block device has ended: the kernel's Documentation/block/stat.rst.
-fn discards_of(device: u64) -> Result<u64, DirectoryError> {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
-    let text = fs::read_to_string(&path).map_err(failed(&path))?;
-    Ok(text.split_whitespace().nth(11).and_then(|word| word.parse().ok()).unwrap_or(0))
-}
-
-fn trim(folder: &Path) -> Result<(), DirectoryError> {
-    let trim_error = |text: String| DirectoryError::Trim { text };
-    let done = Command::new("fstrim").arg("--").arg(folder).stdin(Stdio::null()).output();
-    let done = done.map_err(|error| trim_error(format!("{error}: it is in the package util-linux")))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-    Err(trim_error(said.strip_prefix("fstrim: ").unwrap_or(&said).to_owned()))
 }
 
 /// A file without a name.

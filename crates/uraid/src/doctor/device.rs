@@ -20,13 +20,13 @@ pub(super) struct Drive {
 }
 
 /// A block device in sysfs, whole or a partition.
-pub(super) struct Node {
+pub(crate) struct Node {
     folder: PathBuf,
 }
 
 impl Node {
     /// The device with this number, as `stat` gives it; `None`: it is no block device, as that of Btrfs or overlayfs.
-    pub(super) fn of(device: u64) -> Option<Node> {
+    pub(crate) fn of(device: u64) -> Option<Node> {
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
         Some(Node { folder })
@@ -56,6 +56,12 @@ impl Node {
         let file = fs::read_to_string(self.whole().join("loop/backing_file")).ok()?;
         let offset = number(&self.whole().join("loop/offset"))?;
         Some((PathBuf::from(file.trim_end_matches('\n')), Sector(offset / SECTOR_BYTES as u64)))
+    }
+
+    /// The discards that it has ended: the kernel's Documentation/block/stat.rst.
+    pub(crate) fn discards(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join("stat")).unwrap_or_default();
+        text.split_whitespace().nth(11).and_then(|word| word.parse().ok()).unwrap_or(0)
     }
 
     fn lacks(&self, file: &str) -> bool {

@@ -4,6 +4,7 @@
 //! Invariant: a device that someone else has attached meanwhile is not detached.
 
 use super::{MountError, loop_device, nbd};
+use crate::program::ProgramError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -97,7 +98,7 @@ impl Disk {
         while self.is_attached() {
             if Instant::now() > end {
                 let text = format!("{} is still in use by another program", self.device.display());
-                return Err(MountError::Program { program: program.to_owned(), text });
+                return Err(ProgramError { program: program.to_owned(), text }.into());
             }
             std::thread::sleep(LOOK_AGAIN_AFTER);
         }

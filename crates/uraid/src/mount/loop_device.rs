@@ -3,7 +3,7 @@
 //! Spec: losetup(8), the kernel's loop/ attributes in sysfs.
 
 use super::MountError;
-use super::system::run;
+use crate::program::{ProgramError, run};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -32,7 +32,7 @@ pub(super) fn attach(
         }
     }
     let text = "another process takes each free loop device first".to_owned();
-    Err(MountError::Program { program: "losetup".to_owned(), text })
+    Err(ProgramError { program: "losetup".to_owned(), text }.into())
 }
 
 fn attach_to(device: &Path, file: &Path, window: Option<Window>, read_only: bool) -> Result<(), MountError> {
@@ -42,12 +42,14 @@ fn attach_to(device: &Path, file: &Path, window: Option<Window>, read_only: bool
         command.arg(format!("--offset={offset}"));
         command.args(length.map(|length| format!("--sizelimit={length}")));
     }
-    run(command.arg(device).arg(file)).map(drop)
+    run(command.arg(device).arg(file))?;
+    Ok(())
 }
 
 /// Begins to detach it: its last user may delay that.
 pub(super) fn detach(device: &Path) -> Result<(), MountError> {
-    run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
+    run(Command::new("losetup").arg("--detach").arg(device))?;
+    Ok(())
 }
 
 /// The file of a loop device. `None`: it is none, or has no file.

@@ -3,7 +3,7 @@
 //! Spec: nbd-client(8), the kernel's drivers/block/nbd.c: `pid` in sysfs is there while a device is connected.
 
 use super::MountError;
-use super::system::run;
+use crate::program::{ProgramError, run};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ fn has_driver() -> bool {
 
 /// Attaches the first free device to the export at this URI. The device, and what [`user_of`] says of it now.
 pub(super) fn attach(uri: &str, read_only: bool) -> Result<(PathBuf, u32), MountError> {
-    let failed = |text: String| MountError::Program { program: PROGRAM.to_owned(), text };
+    let failed = |text: String| MountError::Program(ProgramError { program: PROGRAM.to_owned(), text });
     let Address { endpoint, export } = Address::parse(uri).map_err(|error| failed(error.to_string()))?;
     let devices = (0..).map(|nth: u32| PathBuf::from(format!("/dev/nbd{nth}")));
     let exists = |device: &PathBuf| folder_of(device).is_some_and(|folder| folder.exists());
@@ -51,7 +51,7 @@ pub(super) fn attach(uri: &str, read_only: bool) -> Result<(PathBuf, u32), Mount
             (Ok(_), None) => return Err(failed(format!("{} is not connected", device.display()))),
             // Another process took it meanwhile.
             (Err(_), Some(_)) => {}
-            (Err(error), None) => return Err(error),
+            (Err(error), None) => return Err(error.into()),
         }
     }
     Err(failed("no /dev/nbdN is free: load the module nbd, with a larger nbds_max if it is loaded".to_owned()))
@@ -70,7 +70,8 @@ pub(super) fn allow_long_requests(device: &Path) {
 
 /// Begins to detach it.
 pub(super) fn detach(device: &Path) -> Result<(), MountError> {
-    run(Command::new(PROGRAM).arg("-d").arg(device)).map(drop)
+    run(Command::new(PROGRAM).arg("-d").arg(device))?;
+    Ok(())
 }
 
 /// The process that has connected it, which tells two connections apart. `None`: it is not connected.
@@ -91,7 +92,8 @@ pub(super) fn partition(device: &Path, number: u32) -> Result<PathBuf, MountErro
         std::thread::sleep(LOOK_AGAIN_AFTER);
     }
     let text = format!("the kernel shows no {}: is the module loaded with max_part=0?", partition.display());
-    Err(MountError::Program { program: PROGRAM.to_owned(), text: source.map_or(text, |error| error.to_string()) })
+    let text = source.map_or(text, |error| error.to_string());
+    Err(ProgramError { program: PROGRAM.to_owned(), text }.into())
 }
 
 fn folder_of(device: &Path) -> Option<PathBuf> {

@@ -1,14 +1,15 @@
-//! Mounts of the kernel, and the programs that make them.
-//! Owns: [`Mounts`], the calls of mount and umount, [`run`]. Not here: block devices (`mount::disk`).
+//! Mounts of the kernel.
+//! Owns: [`Mounts`], the calls of mount and umount. Not here: block devices (`mount::disk`).
 //! Spec: mount(8), proc_pid_mountinfo(5).
 
 use super::MountError;
 use crate::cli::MountArgs;
+use crate::program::run;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
@@ -25,7 +26,8 @@ pub(super) fn mount(device: &Path, folder: &Path, args: &MountArgs) -> Result<()
     if !options.is_empty() {
         command.args(["-o", &options.join(",")]);
     }
-    run(command.arg("--").arg(device).arg(folder)).map(drop)
+    run(command.arg("--").arg(device).arg(folder))?;
+    Ok(())
 }
 
 /// Unmounts the folder. The kernel calls it busy for a moment longer than a program has it open, so this tries for a
@@ -33,7 +35,7 @@ pub(super) fn mount(device: &Path, folder: &Path, args: &MountArgs) -> Result<()
 pub(super) fn umount(folder: &Path) -> Result<(), MountError> {
     let began = Instant::now();
     loop {
-        let outcome = run(Command::new("umount").arg("--").arg(folder)).map(drop);
+        let outcome = run(Command::new("umount").arg("--").arg(folder)).map(drop).map_err(MountError::from);
         if outcome.is_ok() || began.elapsed() >= BUSY_TIME_MAX {
             return outcome;
         }
@@ -43,34 +45,8 @@ pub(super) fn umount(folder: &Path) -> Result<(), MountError> {
 
 /// Unmounts what has no server any more.
 pub(super) fn umount_dead(folder: &Path) -> Result<(), MountError> {
-    run(Command::new("umount").args(["--lazy", "--"]).arg(folder)).map(drop)
-}
-
-/// What the program printed.
-pub(super) fn run(command: &mut Command) -> Result<String, MountError> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let failed = |text: String| MountError::Program { program: program.clone(), text };
-    let done = command.stdin(Stdio::null()).output().map_err(|error| {
-        let is_missing = error.kind() == std::io::ErrorKind::NotFound;
-        failed(if is_missing {
-            let package = if program == "nbd-client" { "nbd-client" } else { "util-linux, or mount" };
-            format!("not found: it is in the package {package}")
-        } else {
-            error.to_string()
-        })
-    })?;
-    if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        let prefix = format!("{program}: ");
-        let lines: Vec<&str> = said
-            .lines()
-            .map(|line| line.trim().trim_end_matches('.'))
-            .filter(|line| !line.is_empty())
-            .map(|line| line.strip_prefix(&*prefix).unwrap_or(line))
-            .collect();
-        return Err(failed(if lines.is_empty() { done.status.to_string() } else { lines.join("; ") }));
-    }
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    run(Command::new("umount").args(["--lazy", "--"]).arg(folder))?;
+    Ok(())
 }
 
 /// The mounts that this process sees, the latest last.
