@@ -2,11 +2,12 @@
 //! Owns: [`ArraySetup`], [`build`], the sizes of the host's arenas for the engine's rows. Not here: starting and stopping
 //! (`run`). Invariant: nothing is read or written.
 
-use crate::member::{ArrayMember, HostArray, HostWorld, InnerArray};
+use crate::array::HostArray;
+use crate::member::{ArrayMember, HostWorld, InnerArray};
 use crate::world::{ArrayIndex, ArrayMail};
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_engine::{Array, Config, StartPlan};
+use uraid_engine::{Config, StartPlan};
 use uraid_host::{ArenaBlocks, Claimed, Local, Options, Shard, Trace};
 
 /// The arenas of the engine's rows and passes; each must hold one row of any array.
@@ -61,7 +62,7 @@ pub(crate) struct Built {
 }
 
 /// The arrays on one shard, in order; `options` are those that the shard runs with. The caller delivers their mail
-/// ([`Array::deliver`]) and starts them.
+/// ([`HostArray::deliver`]) and starts them.
 pub fn build<M>(shard: &Shard<M>, arrays: &[ArraySetup<'_>], options: &Options) -> Vec<Rc<HostArray>>
 where
     M: From<ArrayMail> + Send + 'static,
@@ -88,14 +89,14 @@ where
             }
         };
         let traces = members.iter().filter_map(ArrayMember::trace).collect();
-        let array = Array::new(world.clone(), setup.plan, members, setup.config.clone());
+        let array = Rc::new(HostArray::new(world.clone(), setup.plan, members, setup.config.clone()));
         worlds.push(world);
         all.push(Built { array, traces });
     }
     all
 }
 
-/// Gives an array of this shard the device of a member that joins it while it runs: see [`Array::install`].
+/// Gives an array of this shard the device of a member that joins it while it runs: see `Array::install`.
 pub fn install(array: &HostArray, shard: &Local, index: usize, member: &Claimed) {
     array.install(index, ArrayMember::Host(member.on_shard(shard)));
 }

@@ -9,13 +9,17 @@
 //!   build   the first step alone, for a caller that starts arrays in an order of its own
 //! ```
 
+mod array;
 mod barrier;
 mod build;
 mod member;
+mod recorder;
 mod run;
 mod world;
 
+pub use array::HostArray;
 pub use build::{ArraySetup, Members, SPIN, build, install, options_for};
-pub use member::{ArrayMember, HostArray, HostWorld, InnerArray};
+pub use member::{ArrayMember, HostWorld, InnerArray};
+pub use recorder::{MemberRequest, RecordedArray, Recorder};
 pub use run::{OnShard, Setup, Stop, run, start_and_wait, wait};
 pub use world::{ArrayIndex, ArrayMail, ShardWorld};

@@ -1,9 +1,11 @@
 //! A member of an array: a device of the host, or another array of this process.
-//! Owns: [`ArrayMember`], which implements `Device`; the array that has such members. Not here: the implementation of
+//! Owns: [`ArrayMember`], which implements `Device`. Not here: the array that has such members (`array`), the implementation of
 //! either kind, which array is whose member (`build`).
 //! Invariant: a request to a member array runs to its end even if its future is dropped. If a write were dropped
 //! half-way, no superblock would record which members have it.
 
+use crate::array::HostArray;
+use crate::recorder::Recorder;
 use crate::world::ShardWorld;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,14 +13,11 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::oneshot;
 use uraid_block::{Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, WritePieces};
-use uraid_engine::{Array, World};
+use uraid_engine::World;
 use uraid_host::{Member, Trace};
 
 /// One shard of the host as the world of one array.
 pub type HostWorld = ShardWorld<ArrayMember>;
-
-/// The engine's array on the host's machine.
-pub type HostArray = Array<HostWorld>;
 
 /// A member as one shard drives it.
 pub enum ArrayMember {
@@ -26,6 +25,8 @@ pub enum ArrayMember {
     Host(Member),
     /// An array of the level below, on the same shard.
     Array(InnerArray),
+    /// Nothing: it only records.
+    Recorder(Recorder),
 }
 
 /// A member array, and the shard that runs its work.
@@ -52,7 +53,7 @@ impl ArrayMember {
     pub(crate) fn trace(&self) -> Option<Rc<Trace>> {
         match self {
             ArrayMember::Host(member) => member.trace(),
-            ArrayMember::Array(_) => None,
+            ArrayMember::Array(_) | ArrayMember::Recorder(_) => None,
         }
     }
 }
@@ -62,12 +63,14 @@ impl Device for ArrayMember {
         match self {
             ArrayMember::Host(member) => member.geometry(),
             ArrayMember::Array(inner) => inner.array.geometry(),
+            ArrayMember::Recorder(recorder) => recorder.geometry(),
         }
     }
 
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
         match self {
             ArrayMember::Host(member) => member.read(at, into).await,
+            ArrayMember::Recorder(recorder) => recorder.read(at, into).await,
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.read(at, into).await })).await
             }
@@ -77,6 +80,7 @@ impl Device for ArrayMember {
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
         match self {
             ArrayMember::Host(member) => member.write(at, from, fua).await,
+            ArrayMember::Recorder(recorder) => recorder.write(at, from, fua).await,
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.write(at, from, fua).await })).await
             }
@@ -86,6 +90,7 @@ impl Device for ArrayMember {
     async fn flush(&self) -> Result<(), IoError> {
         match self {
             ArrayMember::Host(member) => member.flush().await,
+            ArrayMember::Recorder(recorder) => recorder.flush().await,
             ArrayMember::Array(inner) => inner.run(|array| Box::pin(async move { array.flush().await })).await,
         }
     }
@@ -93,6 +98,7 @@ impl Device for ArrayMember {
     async fn discard(&self, range: Range) -> Result<(), IoError> {
         match self {
             ArrayMember::Host(member) => member.discard(range).await,
+            ArrayMember::Recorder(recorder) => recorder.discard(range).await,
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.discard(range).await })).await
             }
@@ -102,6 +108,7 @@ impl Device for ArrayMember {
     async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
         match self {
             ArrayMember::Host(member) => member.write_zeroes(range).await,
+            ArrayMember::Recorder(recorder) => recorder.write_zeroes(range).await,
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.write_zeroes(range).await })).await
             }
@@ -111,6 +118,7 @@ impl Device for ArrayMember {
     async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
         match self {
             ArrayMember::Host(member) => member.punch_hole(range).await,
+            ArrayMember::Recorder(recorder) => recorder.punch_hole(range).await,
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.punch_hole(range).await })).await
             }
@@ -120,6 +128,7 @@ impl Device for ArrayMember {
     fn mark_dead(&self) {
         match self {
             ArrayMember::Host(member) => member.mark_dead(),
+            ArrayMember::Recorder(recorder) => recorder.mark_dead(),
             // The array ends its requests by itself, once it has failed those of its members that do not answer.
             ArrayMember::Array(_) => {}
         }
@@ -128,6 +137,7 @@ impl Device for ArrayMember {
     fn cut_reads(&self) {
         match self {
             ArrayMember::Host(member) => member.cut_reads(),
+            ArrayMember::Recorder(recorder) => recorder.cut_reads(),
             // The array detects its slow members itself.
             ArrayMember::Array(_) => {}
         }
@@ -136,6 +146,7 @@ impl Device for ArrayMember {
     fn unanswered_for(&self) -> Duration {
         match self {
             ArrayMember::Host(member) => member.unanswered_for(),
+            ArrayMember::Recorder(recorder) => recorder.unanswered_for(),
             // The member array reports its unanswered requests in its own `detail`.
             ArrayMember::Array(_) => Duration::ZERO,
         }
@@ -144,6 +155,7 @@ impl Device for ArrayMember {
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
         match self {
             ArrayMember::Host(member) => member.allocation(range).await,
+            ArrayMember::Recorder(recorder) => recorder.allocation(range).await,
             ArrayMember::Array(inner) => {
                 inner.run(move |array| Box::pin(async move { array.allocation(range).await })).await
             }

@@ -4,9 +4,9 @@
 //! Invariant: an array is stopped only when no shard uses it any more, and only after the arrays that are made of it.
 //! No shard ends before the last stop.
 
+use crate::array::HostArray;
 use crate::barrier::Barrier;
 use crate::build::{ArraySetup, build_traced};
-use crate::member::HostArray;
 use crate::world::{ArrayIndex, ArrayMail};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,13 +38,13 @@ pub enum Stop {
 
 /// Starts an array and waits until it is consistent, for tasks that need a consistent array. `show` is called now and
 /// then with the progress of its resync. Shard 0 only.
-pub async fn start_and_wait(array: &HostArray, show: impl FnMut(Progress)) -> Result<(), StartError> {
+pub async fn start_and_wait(array: &HostArray, mut show: impl FnMut(Progress)) -> Result<(), StartError> {
     array.start().await?;
-    wait(array, show).await
+    wait(array, &mut show).await
 }
 
 /// Waits until the array has no pass left. Shard 0 only.
-pub async fn wait(array: &HostArray, show: impl FnMut(Progress)) -> Result<(), StartError> {
+pub async fn wait(array: &HostArray, show: &mut dyn FnMut(Progress)) -> Result<(), StartError> {
     match array.wait(show).await {
         Ok(_) => Ok(()),
         Err(PassError::Stopped) => Err(StartError::Stopping),

@@ -233,7 +233,7 @@ async fn checks_beside<T>(place: &Place, other: impl Future<Output = T>) -> (f64
     let checks = async {
         loop {
             array.begin_check().expect("an array without a pass can be checked");
-            array.wait(|_| ()).await.expect("a trial array is not stopped here");
+            array.wait(&mut |_| ()).await.expect("a trial array is not stopped here");
             done.set(done.get() + size);
         }
     };

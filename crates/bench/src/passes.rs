@@ -104,7 +104,7 @@ fn round(target: &Target, kind: PassKind) -> Result<Round, MeasureError> {
             return on_shards::start(array).await;
         }
         array.begin_check().expect("a whole array can be checked");
-        uraid_arrays::wait(array, |_| ()).await
+        uraid_arrays::wait(array, &mut |_| ()).await
     };
     let task = async |on: &OnShard| -> Result<Round, MeasureError> {
         let pass = speed(used, *started_at.get().expect("the array is started"));

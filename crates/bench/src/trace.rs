@@ -1,118 +1,24 @@
 //! An array's member I/Os for a request: the engine itself runs over members that only record.
-//! Owns: [`on_tracers`], [`Tracer`], its world and members. Not here: the resulting list (`program`).
+//! Owns: [`on_tracers`], [`Tracer`]. Not here: the members that record (`uraid_arrays`), the resulting list (`program`).
 //! Invariant: no device is accessed. The array is that of the plan, healthy or degraded, and has at most one request in
 //! flight.
 
 use crate::on_shards::NEVER;
 use crate::program::{MemberIo, Program, RowKernel, Verb};
 use crate::work::Request;
-use std::cell::RefCell;
-use std::future::Future;
-use std::rc::Rc;
-use std::time::Duration;
+use std::panic::resume_unwind;
+use std::thread::ScopedJoinHandle;
+use uraid_arrays::{ArrayMail, MemberRequest, RecordedArray};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{
-    Arena, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Slot, Tick, WritePieces,
-};
-use uraid_engine::{Array, Config, Mail, Place, Pool, StartPlan, World};
-use uraid_host::{ArenaBlocks, CLIENT_ARENA, Shard};
+use uraid_block::{Arena, Device, Fua, Geometry, IoError, Range, Sector, Sectors, ShardIndex, Slot};
+use uraid_engine::{Config, Place, RequestKind, StartPlan};
+use uraid_host::{ArenaBlocks, CLIENT_ARENA, Options, Shard};
 use uraid_layout::{Layout, ParityLayout, Row};
-
-type Log = Rc<RefCell<Vec<MemberIo>>>;
-
-/// The machine for a traced array: it has one shard, whichever thread it runs on.
-#[derive(Clone)]
-struct TraceWorld(Shard<Mail>);
-
-impl World for TraceWorld {
-    type Member = TraceMember;
-
-    fn now(&self) -> Tick {
-        self.0.now()
-    }
-
-    fn unix_seconds(&self) -> u64 {
-        self.0.unix_seconds()
-    }
-
-    fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
-        self.0.sleep(time)
-    }
-
-    fn shard(&self) -> ShardIndex {
-        ShardIndex(0)
-    }
-
-    fn shards(&self) -> u16 {
-        1
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        self.0.spawn(task);
-    }
-
-    fn post(&self, _to: ShardIndex, mail: Mail) {
-        self.0.post(self.0.index(), mail);
-    }
-
-    fn arena(&self, pool: Pool) -> &Arena {
-        self.0.arena(pool.index())
-    }
-}
-
-/// A member that records requests and answers with success.
-struct TraceMember {
-    number: u16,
-    geometry: Geometry,
-    log: Log,
-}
-
-impl TraceMember {
-    fn note(&self, verb: Verb, at: Sector, length: Sectors) {
-        self.log.borrow_mut().push(MemberIo { member: self.number, verb, at, length });
-    }
-}
-
-impl Device for TraceMember {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
-        self.note(Verb::Read, at, into.length());
-        Ok(into)
-    }
-
-    async fn write(&self, at: Sector, from: WritePieces, _fua: Fua) -> Result<(), IoError> {
-        self.note(Verb::Write, at, from.length());
-        Ok(())
-    }
-
-    async fn flush(&self) -> Result<(), IoError> {
-        Ok(())
-    }
-
-    async fn discard(&self, range: Range) -> Result<(), IoError> {
-        self.note(Verb::Discard, range.start, range.length);
-        Ok(())
-    }
-
-    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
-        self.note(Verb::Write, range.start, range.length);
-        Ok(())
-    }
-
-    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
-        self.note(Verb::Discard, range.start, range.length);
-        Ok(())
-    }
-}
 
 /// An array that only reports what it would do.
 pub(crate) struct Tracer {
-    array: Rc<Array<TraceWorld>>,
+    recorded: RecordedArray,
     arena: Arena,
-    log: Log,
     /// By member of the plan: its first sector of data, and its slot.
     members: Vec<(Sector, Option<Slot>)>,
 }
@@ -129,23 +35,24 @@ pub(crate) fn on_tracers<T: Send>(
     let mut options = uraid_arrays::options_for(plan.layout.slots());
     let large = u32::try_from(2 * block.len_bytes().div_ceil(LARGE_BLOCK_BYTES)).expect("a request has at most 32 MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
-    let work = &work;
-    uraid_host::run(threads, &options, |shard: Shard<Mail>| async move {
-        let tracer = Tracer::new(&shard, plan, geometries);
-        let array = tracer.array.clone();
-        shard.on_mail(move |mail| array.deliver(mail));
-        tracer.array.start().await.expect("members that only write down do not fail");
-        work(shard.index(), &tracer).await
+    let (work, options) = (&work, &options);
+    let one = |index: u16| {
+        let mut values = uraid_host::run(1, options, |shard: Shard<ArrayMail>| async move {
+            let tracer = Tracer::new(&shard, plan, geometries, options);
+            tracer.recorded.array.start().await.expect("members that only record do not fail");
+            work(ShardIndex(index), &tracer).await
+        });
+        values.pop().expect("one shard gives one value")
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|index| scope.spawn(move || one(index))).collect();
+        let join = |thread: ScopedJoinHandle<'_, T>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        threads.into_iter().map(join).collect()
     })
 }
 
 impl Tracer {
-    fn new(shard: &Shard<Mail>, plan: &StartPlan, geometries: &[Geometry]) -> Tracer {
-        let log = Log::default();
-        let members = (0..).zip(geometries);
-        let members = members
-            .map(|(number, geometry)| TraceMember { number, geometry: geometry.clone(), log: log.clone() })
-            .collect();
+    fn new(shard: &Shard<ArrayMail>, plan: &StartPlan, geometries: &[Geometry], options: &Options) -> Tracer {
         let config = Config { clean_after: NEVER, ..Config::default() };
         let places = plan.members.iter().map(|member| {
             let slot = match member.place {
@@ -158,8 +65,8 @@ impl Tracer {
         // Ignore the array's state: there is no data to protect, and a resync would only add its own I/Os to the
         // record.
         let plan = StartPlan { is_dirty: false, read_only: None, ..plan.clone() };
-        let array = Array::new(TraceWorld(shard.clone()), &plan, members, config);
-        Tracer { array, arena: shard.arena(CLIENT_ARENA).clone(), log, members: places }
+        let recorded = RecordedArray::new(shard, &plan, geometries, config, options);
+        Tracer { recorded, arena: shard.arena(CLIENT_ARENA).clone(), members: places }
     }
 
     /// The member I/Os of each request of `list`; the array has one request at a time.
@@ -169,23 +76,23 @@ impl Tracer {
         let data = self.arena.take_zeroed(bytes).expect("the arena was made for it").freeze();
         if list.iter().any(|request| request.is_write) {
             // The first write marks the array dirty; those superblock writes do not belong to the request.
-            self.array.write(list[0].at, data.clone(), Fua::No).await?;
+            self.recorded.array.write(list[0].at, data.clone(), Fua::No).await?;
         }
         let mut program = Program::default();
         let mut is_whole = true;
         for request in list {
-            self.log.borrow_mut().clear();
+            self.recorded.take();
             if request.is_write {
-                self.array.write(request.at, data.clone(), Fua::No).await?;
+                self.recorded.array.write(request.at, data.clone(), Fua::No).await?;
             } else {
-                buffer = self.array.read(request.at, buffer).await?;
+                buffer = self.recorded.array.read(request.at, buffer).await?;
             }
-            let mut ios = self.log.borrow_mut();
+            let mut ios = self.taken();
             self.mark_parity(&mut ios);
             is_whole &= request.is_write && ios.iter().all(|io| io.verb != Verb::Read);
             program.push(&ios);
         }
-        let layout = self.array.layout();
+        let layout = self.recorded.array.layout();
         if let Layout::Parity(layout) = layout
             && is_whole
             && block.0.is_multiple_of(layout.stripe().0)
@@ -198,16 +105,31 @@ impl Tracer {
     /// The member requests of one discard.
     pub(crate) async fn discard(&self, range: Range) -> Result<Vec<MemberIo>, IoError> {
         // The first discard marks the array dirty.
-        self.array.discard(Range::new(range.start, Sectors(1))).await?;
-        self.log.borrow_mut().clear();
-        self.array.discard(range).await?;
-        Ok(self.log.take())
+        self.recorded.array.discard(Range::new(range.start, Sectors(1))).await?;
+        self.recorded.take();
+        self.recorded.array.discard(range).await?;
+        Ok(self.taken())
+    }
+
+    /// What was recorded since the last call.
+    fn taken(&self) -> Vec<MemberIo> {
+        let requests = self.recorded.take().into_iter();
+        let ios = requests.map(|MemberRequest { member, kind, at, length }| {
+            let verb = match kind {
+                RequestKind::Read => Verb::Read,
+                RequestKind::Write => Verb::Write,
+                RequestKind::Discard => Verb::Discard,
+                RequestKind::Flush | RequestKind::Zeroes => unreachable!("they are not recorded as such"),
+            };
+            MemberIo { member, verb, at, length }
+        });
+        ios.collect()
     }
 
     /// Tells writes of parity from those of data by their places. Those of a partial parity log are in no row: the log is
     /// in front of the data, or behind it.
     fn mark_parity(&self, ios: &mut [MemberIo]) {
-        let Layout::Parity(layout) = self.array.layout() else { return };
+        let Layout::Parity(layout) = self.recorded.array.layout() else { return };
         for io in ios.iter_mut().filter(|io| io.verb == Verb::Write) {
             let (data_start, slot) = self.members[usize::from(io.member)];
             let row = io.at.0.checked_sub(data_start.0).map(|at| at / layout.chunk().0);

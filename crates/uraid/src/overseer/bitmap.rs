@@ -60,7 +60,7 @@ impl Overseer {
             let text = format!("{name}: {} has no write-behind: only raid1 has, as with md", level.name());
             return Err(RpcError::refused(text));
         }
-        if !self.array.view().last_copies().is_empty() {
+        if !self.array.write_mostly().is_empty() {
             return Ok(());
         }
         Err(RpcError::refused(format!(

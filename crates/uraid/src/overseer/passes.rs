@@ -48,7 +48,7 @@ impl Overseer {
         let (array, name) = (self.array.clone(), self.name().to_owned());
         self.session.local().spawn(async move {
             // The outcome is not needed: the result says how the pass ended, also after a stop or a freeze.
-            let _ = array.wait(|_| ()).await;
+            let _ = array.wait(&mut |_| ()).await;
             if let Some(checked) = array.checked() {
                 warn(&format!("{name}: {}", summary(&checked)));
             }

@@ -270,7 +270,7 @@ fn recovering(status: &Status) -> SlotSet {
 async fn show_passes(array: Rc<HostArray>, name: String, is_made_good: bool) {
     let mut line = PassLines::new(&format!("{name}: "));
     let begun = recovering(&array.status());
-    match array.wait(|progress| line.show(&progress)).await {
+    match array.wait(&mut |progress| line.show(&progress)).await {
         Ok(progress) => {
             let status = array.status();
             let has_result = !begun.and(status.usable.or(recovering(&status))).is_empty();
