@@ -37,11 +37,14 @@ cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--keep] 
                         the kept list of faults, each put into a copy of the code: which stage catches it;
                         --keep writes docs/mutants.md
 cargo xtask packages    installs the system packages that `test` needs, or names them
-cargo xtask vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
-                        runs a shell script in a real Linux with the real md driver
-cargo xtask vm matrix   the real md driver against uraid, both ways, every level
+cargo xtask vm run [--linux-6.1 | --linux-newest] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
+                        runs a shell script in a real Linux with the real md driver: 6.12, or the one named
+cargo xtask vm matrix [--linux-6.1 | --linux-newest]
+                        the real md driver against uraid, both ways, every level; each form below takes a kernel, too:
+                        --linux-newest is the newest of Debian's, asked for again after 30 days
 cargo xtask vm matrix --full [MINUTES]
-                        every layout, 4 to 6 members, every loss, every metadata; writes docs/compat.md
+                        every layout, 4 to 6 members, every loss, every metadata; writes docs/compat.md, unless a kernel
+                        is named
 cargo xtask vm matrix --bad-blocks
                         lists of bad blocks: the kernel's known to uraid, and uraid's to the kernel
 cargo xtask vm matrix --bitmap

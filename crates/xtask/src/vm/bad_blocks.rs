@@ -101,16 +101,16 @@ fn facts_of(uraid: &Path, image: &Path) -> Lab<(String, u64)> {
 }
 
 /// One array with copies and one with parity, on one kernel.
-pub(crate) fn run_short() -> Lab<Tally> {
-    run_on(Release::Trixie, &numbered(&[("1", "", 2), ("5", "", 3)], 0))
+pub(crate) fn run_short(release: Release) -> Lab<Tally> {
+    run_on(release, &numbered(&[("1", "", 2), ("5", "", 3)], 0))
 }
 
-/// Every redundant level, on both kernels.
-pub(crate) fn run_full() -> Tally {
+/// Every redundant level, on both kernels or the chosen one.
+pub(crate) fn run_full(chosen: Option<Release>) -> Tally {
     const SHAPES: [Shape; 7] =
         [("1", "", 2), ("10", "n2", 4), ("10", "f2", 4), ("10", "o2", 4), ("4", "", 4), ("5", "", 4), ("6", "", 5)];
     let mut sum = Tally::default();
-    for (turn, release) in [Release::Trixie, Release::Bookworm].into_iter().enumerate() {
+    for (turn, release) in Release::both_or(chosen).into_iter().enumerate() {
         sum.add(tally_of(run_on(release, &numbered(&SHAPES, turn))));
     }
     sum

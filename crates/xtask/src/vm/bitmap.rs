@@ -8,7 +8,7 @@ use super::host::{self, Served};
 use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
 use super::recovery;
-use super::{Lab, checked, lab_error, output_of, tally_of, twice};
+use super::{Lab, checked, lab_error, output_of, superblock, tally_of, twice};
 use crate::stage::Tally;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -128,19 +128,19 @@ fn change_bitmap(uraid: &Path, served: &Served) -> Lab<()> {
 }
 
 /// One array of each kind, on one kernel.
-pub(crate) fn run_short() -> Lab<Tally> {
+pub(crate) fn run_short(release: Release) -> Lab<Tally> {
     run_on(
-        Release::Trixie,
+        release,
         &numbered(&[(("5", "", 3), How::Cut), (("1", "", 2), How::Ours), (("10", "n2", 4), How::Theirs)], 0),
     )
 }
 
-/// Every redundant level, every way, on both kernels.
-pub(crate) fn run_full() -> Tally {
+/// Every redundant level, every way, on both kernels or the chosen one.
+pub(crate) fn run_full(chosen: Option<Release>) -> Tally {
     const SHAPES: [Shape; 7] =
         [("1", "", 2), ("10", "n2", 4), ("10", "f2", 4), ("10", "o2", 4), ("4", "", 4), ("5", "", 4), ("6", "", 5)];
     let mut sum = Tally::default();
-    for (turn, release) in [Release::Trixie, Release::Bookworm].into_iter().enumerate() {
+    for (turn, release) in Release::both_or(chosen).into_iter().enumerate() {
         for (add, how) in [How::Cut, How::Ours, How::Theirs].into_iter().enumerate() {
             let cases = numbered(&SHAPES.map(|shape| (shape, how)), turn + add);
             // More disks than these make the guest's boot slow out of proportion.
@@ -183,6 +183,11 @@ fn run_once(uraid: &Path, release: Release, cases: &[Case]) -> Lab<Tally> {
         let (read, wanted) = done.map_or_else(|error| (Err(error), None), |(read, wanted)| (Ok(read), Some(wanted)));
         sum.add(checked(&format!("{}: served", case.title(release)), read, &fact(&began, case, "wrote")));
         left.push(wanted);
+        // The kernel was the first one to start it, and recorded what it does; uraid keeps that.
+        let images = case.images(folder);
+        let sizes = superblock::logical_block_sizes(case.metadata, images.iter().map(PathBuf::as_path));
+        let recorded = superblock::recorded_by(release).to_string();
+        sum.add(checked(&format!("{}: logical block size", case.title(release)), sizes, &recorded));
     }
     let finished = boot(release, folder, "finish", cases)?;
     for (case, left) in cases.iter().zip(&left) {

@@ -68,9 +68,9 @@ impl Case {
         self.metadata != "0.90"
     }
 
-    /// The only one of our kernels with the linear level is 6.1.
-    pub(crate) fn release(&self) -> Release {
-        if self.level == "linear" { Release::Bookworm } else { Release::Trixie }
+    /// The only one of our kernels with the linear level is 6.1; the others are run on `release`.
+    pub(crate) fn kernel(&self, release: Release) -> Release {
+        if self.level == "linear" { Release::Bookworm } else { release }
     }
 
     /// The row of the table in which it is counted.
@@ -123,7 +123,7 @@ fn copies(layout: &str) -> u64 {
     layout.get(1..).and_then(|digits| digits.parse().ok()).unwrap_or(1)
 }
 
-/// The short form: every level, the metadata versions in turn.
+/// Every level, the metadata versions in turn.
 pub(crate) fn short() -> Vec<Case> {
     [
         ("0", "", "1.0", 3),
@@ -203,15 +203,26 @@ pub(crate) fn full() -> Vec<Case> {
     cases
 }
 
-/// Groups of one kernel each that fit a machine together with a canary, in the order of their first array.
-pub(crate) fn batches(cases: Vec<Case>) -> Vec<Vec<Case>> {
+/// What one machine gets.
+pub(crate) struct Batch {
+    /// The kernel that it boots.
+    pub(crate) release: Release,
+    /// The arrays, at least one; with the canary they fit.
+    pub(crate) cases: Vec<Case>,
+}
+
+/// Batches of one kernel each, in the order of their first array; `release` is that of all arrays but linear ones.
+pub(crate) fn batches(cases: Vec<Case>, release: Release) -> Vec<Batch> {
     let room = DISKS_MAX - Case::canary().members;
-    let mut batches: Vec<Vec<Case>> = Vec::new();
+    let mut batches: Vec<Batch> = Vec::new();
     for case in cases {
-        let last = batches.iter_mut().rev().find(|batch| batch[0].release() == case.release());
+        let release = case.kernel(release);
+        let last = batches.iter_mut().rev().find(|batch| batch.release == release);
         match last {
-            Some(batch) if batch.iter().map(Case::disks).sum::<usize>() + case.disks() <= room => batch.push(case),
-            _ => batches.push(vec![case]),
+            Some(batch) if batch.cases.iter().map(Case::disks).sum::<usize>() + case.disks() <= room => {
+                batch.cases.push(case);
+            }
+            _ => batches.push(Batch { release, cases: vec![case] }),
         }
     }
     batches
@@ -236,11 +247,12 @@ mod tests {
             assert_eq!(ids.len(), cases.len());
             assert!(ids.iter().all(|id| id.len() <= 12));
             let count = cases.len();
-            let batches = batches(cases);
-            assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), count);
-            for batch in batches {
-                assert!(batch.iter().all(|case| case.release() == batch[0].release()));
-                assert!(batch.iter().map(Case::disks).sum::<usize>() + 3 <= DISKS_MAX);
+            let batches = batches(cases, Release::Sid);
+            assert_eq!(batches.iter().map(|batch| batch.cases.len()).sum::<usize>(), count);
+            for Batch { release, cases } in batches {
+                assert!(cases.iter().all(|case| case.level == "linear" || release == Release::Sid));
+                assert!(cases.iter().all(|case| case.level != "linear" || release == Release::Bookworm));
+                assert!(cases.iter().map(Case::disks).sum::<usize>() + 3 <= DISKS_MAX);
             }
         }
     }

@@ -16,7 +16,7 @@ const SCRIPT: &str = include_str!("../../../../tests/vm/day.sh");
 const DEVICES: [&str; 7] = ["m0", "m1", "m2", "m3", "m4", "m5", "spare"];
 
 /// Lives through a day, and gives its members to the kernel: it has nothing to resync or recover, and its `check` counts 0.
-pub(crate) fn run() -> Lab<Tally> {
+pub(crate) fn run(release: Release) -> Lab<Tally> {
     let uraid = host::uraid()?;
     let root = project::root();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -29,15 +29,8 @@ pub(crate) fn run() -> Lab<Tally> {
     let facts = twice("the members of a day", || {
         let disk = |name: &str| Disk { image: scratch.path.join(name), is_read_only: false };
         let disks = DEVICES.map(disk).into();
-        Machine {
-            release: Release::Trixie,
-            disks,
-            script: SCRIPT.into(),
-            arguments: Vec::new(),
-            seconds_max: 400,
-            programs: Vec::new(),
-        }
-        .facts()
+        Machine { release, disks, script: SCRIPT.into(), arguments: Vec::new(), seconds_max: 400, programs: Vec::new() }
+            .facts()
     })?;
     let mut sum = Tally::one(true);
     for (key, wanted) in [("began", "idle"), ("degraded", "0"), ("bitmap", "internal"), ("mismatches", "0")] {

@@ -94,7 +94,7 @@ impl Case {
 type Expected = Vec<Option<u8>>;
 
 /// The short form: every level, every death, on one kernel.
-pub(crate) fn run_short() -> Lab<Tally> {
+pub(crate) fn run_short(release: Release) -> Lab<Tally> {
     let picked = [
         (SHAPES[0], Death::AfterWrites),
         (SHAPES[3], Death::UnderLoadAfterWrites),
@@ -102,15 +102,15 @@ pub(crate) fn run_short() -> Lab<Tally> {
         (SHAPES[7], Death::UnderLoad),
         (SHAPES[9], Death::AfterWrites),
     ];
-    run_on(Release::Trixie, &numbered(&picked))
+    run_on(release, &numbered(&picked))
 }
 
-/// Every shape with every way for members to fail, on both kernels.
-pub(crate) fn run_full() -> Tally {
+/// Every shape with every way for members to fail, on both kernels or the chosen one.
+pub(crate) fn run_full(chosen: Option<Release>) -> Tally {
     let all: Vec<(Shape, Death)> =
         SHAPES.iter().flat_map(|shape| DEATHS.iter().map(move |death| (*shape, *death))).collect();
     let mut sum = Tally::default();
-    for release in [Release::Trixie, Release::Bookworm] {
+    for release in Release::both_or(chosen) {
         // More disks than these make the guest's boot slow out of proportion.
         for batch in numbered(&all).chunks(14) {
             sum.add(tally_of(run_on(release, batch)));

@@ -24,7 +24,7 @@ const MEMBER_BYTES: u64 = 3 << 20;
 const ARRAYS: &[(&str, usize, &str)] = &[("1", 2, "1.0"), ("5", 4, "1.1"), ("6", 5, "1.2"), ("10", 4, "1.0")];
 
 /// Runs both directions; prints a line for each array and direction.
-pub(crate) fn run() -> Lab<Tally> {
+pub(crate) fn run(release: Release) -> Lab<Tally> {
     let uraid = host::uraid()?;
     let scratch = Scratch::new("uraid-handover")?;
     let folder = scratch.path.as_path();
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Lab<Tally> {
             host::empty_image(&image, MEMBER_BYTES)?;
         }
     }
-    let wrote = boot(folder, "write", "k")?;
+    let wrote = boot(release, folder, "write", "k")?;
     let mut sum = Tally::default();
     for (level, members, _) in ARRAYS {
         let theirs = images(folder, "k", level, *members);
@@ -53,7 +53,7 @@ pub(crate) fn run() -> Lab<Tally> {
         tell(&mut sum, &format!("raid{level}: we read what the kernel wrote degraded"), left == Some(&found));
         wanted.insert(format!("k-{level}"), write_degraded(&uraid, folder, &theirs, 512 * 999)?);
     }
-    let took = boot(folder, "take-over", "uk")?;
+    let took = boot(release, folder, "take-over", "uk")?;
     for (name, sha) in &wanted {
         for (key, wanted) in [("read", sha.as_str()), ("missing", "0"), ("mismatches", "0"), ("rebuilt", sha.as_str())]
         {
@@ -96,9 +96,9 @@ fn read_degraded(uraid: &Path, folder: &Path, members: &[PathBuf]) -> Lab<String
     host::sha256(&whole)
 }
 
-fn boot(folder: &Path, task: &str, makers: &str) -> Lab<Facts> {
+fn boot(release: Release, folder: &Path, task: &str, makers: &str) -> Lab<Facts> {
     let mut machine = Machine {
-        release: Release::Trixie,
+        release,
         disks: Vec::new(),
         script: SCRIPT.to_string(),
         arguments: vec![task.to_string()],

@@ -6,6 +6,8 @@ use super::{Lab, LabError, at, lab_error, output_of};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
 
 /// The Debian release whose kernel is booted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -14,14 +16,42 @@ pub(crate) enum Release {
     Bookworm,
     /// Linux 6.12.
     Trixie,
+    /// The newest one in the archive, whatever its version.
+    Sid,
 }
 
 impl Release {
+    /// The kernel of a run that names none.
+    pub(crate) const USUAL: Release = Release::Trixie;
+
+    /// The kernel that an option of `vm` names.
+    pub(crate) fn named(option: &str) -> Option<Release> {
+        match option {
+            "--linux-6.1" => Some(Release::Bookworm),
+            "--linux-newest" => Some(Release::Sid),
+            _ => None,
+        }
+    }
+
+    /// The kernels of a long form: the newer first.
+    pub(crate) fn both_or(chosen: Option<Release>) -> Vec<Release> {
+        chosen.map_or(vec![Release::Trixie, Release::Bookworm], |release| vec![release])
+    }
+
     /// The name in Debian's archive.
     pub(crate) fn suite(self) -> &'static str {
         match self {
             Release::Bookworm => "bookworm",
             Release::Trixie => "trixie",
+            Release::Sid => "sid",
+        }
+    }
+
+    /// After this time the archive is asked for a newer one.
+    fn kept_for(self) -> Option<Duration> {
+        match self {
+            Release::Bookworm | Release::Trixie => None,
+            Release::Sid => Some(Duration::from_secs(30 * 24 * 3600)),
         }
     }
 
@@ -29,7 +59,7 @@ impl Release {
     fn more_modules(self) -> &'static [&'static str] {
         match self {
             Release::Bookworm => &["virtio_pci", "virtio_console", "linear"],
-            Release::Trixie => &[],
+            Release::Trixie | Release::Sid => &[],
         }
     }
 }
@@ -61,20 +91,46 @@ pub(crate) fn cache() -> Lab<PathBuf> {
         .ok_or_else(|| LabError::Trouble("no HOME to keep the guest's kernel in; set URAID_VM_CACHE".to_string()))
 }
 
-/// The kernel, fetched first where the cache does not have it.
+/// Two machines that need the same kernel fetch it once.
+static FETCHING: Mutex<()> = Mutex::new(());
+
+/// The kernel, fetched first where the cache does not have it, or has had it for too long.
 pub(crate) fn kernel(release: Release) -> Lab<Kernel> {
+    let _turn = FETCHING.lock().expect("no thread panics while it holds the lock");
     let home = cache()?.join(release.suite());
     let mark = home.join("complete");
     let list = wanted(release).join("\n");
-    if std::fs::read_to_string(&mark).ok().as_ref() != Some(&list) {
+    let is_complete = std::fs::read_to_string(&mark).ok().as_ref() == Some(&list);
+    if !is_complete || is_old(release, &mark) {
         println!("vm: fetching Debian {}'s kernel into {}", release.suite(), home.display());
-        let _ = std::fs::remove_dir_all(&home);
-        at(&home, std::fs::create_dir_all(&home))?;
-        fetch(release, &home)?;
-        at(&mark, std::fs::write(&mark, &list))?;
+        match fetch_anew(release, &home, &list) {
+            Err(error) if is_complete => {
+                println!("vm: the kernel of before is used: {error}");
+                // The archive is not asked again at every boot.
+                at(&mark, std::fs::write(&mark, &list))?;
+            }
+            done => done?,
+        }
     }
     let names = at(&mark, std::fs::read_to_string(home.join("modules")))?;
     Ok(Kernel { image: home.join("vmlinuz"), modules: names.lines().map(|name| home.join(name)).collect() })
+}
+
+fn is_old(release: Release, mark: &Path) -> bool {
+    let Some(kept_for) = release.kept_for() else { return false };
+    let made = std::fs::metadata(mark).and_then(|about| about.modified());
+    made.is_ok_and(|made| SystemTime::now().duration_since(made).is_ok_and(|age| age > kept_for))
+}
+
+/// Makes the folder anew beside the old one, which stays if that fails.
+fn fetch_anew(release: Release, home: &Path, list: &str) -> Lab<()> {
+    let new = home.with_extension("new");
+    let _ = std::fs::remove_dir_all(&new);
+    at(&new, std::fs::create_dir_all(&new))?;
+    fetch(release, &new)?;
+    at(&new, std::fs::write(new.join("complete"), list))?;
+    let _ = std::fs::remove_dir_all(home);
+    at(home, std::fs::rename(&new, home))
 }
 
 /// The modules of a complete folder, but for what they need. The mark lists them: one of other modules is made anew.
@@ -85,10 +141,11 @@ fn wanted(release: Release) -> Vec<&'static str> {
 /// Leaves `vmlinuz`, plain modules and their list `modules` in `home`.
 fn fetch(release: Release, home: &Path) -> Lab<()> {
     let scratch = home.join("unpack");
-    let package = download(release.suite(), &scratch)?;
     let tree = scratch.join("tree");
-    output_of(Command::new("dpkg-deb").arg("-x").args([&package, &tree]))?;
-    let image = find(&tree.join("boot"), |name| name.starts_with("vmlinuz"))?;
+    for package in download(release.suite(), &scratch)? {
+        output_of(Command::new("dpkg-deb").arg("-x").args([&package, &tree]))?;
+    }
+    let image = image(&tree)?;
     at(&image, std::fs::rename(&image, home.join("vmlinuz")))?;
     let mut names = Vec::new();
     for (name, bytes) in modules(release, &tree)? {
@@ -100,9 +157,19 @@ fn fetch(release: Release, home: &Path) -> Lab<()> {
     at(&scratch, std::fs::remove_dir_all(&scratch))
 }
 
-/// Downloads the kernel package with apt's own tools and a separate set of lists: the machine's sources are not
+/// Where a package of its own has the image, it lies beside the modules.
+fn image(tree: &Path) -> Lab<PathBuf> {
+    let is_image = |name: &str| name.starts_with("vmlinuz");
+    let boot = tree.join("boot");
+    if boot.is_dir() {
+        return find(&boot, is_image);
+    }
+    find(&find(&tree.join("usr/lib/modules"), |_| true)?, is_image)
+}
+
+/// Downloads the kernel's packages with apt's own tools and a separate set of lists: the machine's sources are not
 /// changed.
-fn download(suite: &str, scratch: &Path) -> Lab<PathBuf> {
+fn download(suite: &str, scratch: &Path) -> Lab<Vec<PathBuf>> {
     for folder in ["lists/partial", "cache/archives/partial", "parts", "package"] {
         at(scratch, std::fs::create_dir_all(scratch.join(folder)))?;
     }
@@ -129,9 +196,18 @@ fn download(suite: &str, scratch: &Path) -> Lab<PathBuf> {
         .split_whitespace()
         .find(|word| word.starts_with("linux-image-") && *word != META_PACKAGE)
         .ok_or_else(|| LabError::Trouble(format!("{META_PACKAGE} of {suite} depends on no kernel: {depends}")))?;
+    let packages = parts(package, &output_of(apt("apt-cache").args(["depends", package]))?);
     let folder = scratch.join("package");
-    output_of(apt("apt-get").args(["download", package]).current_dir(&folder))?;
-    find(&folder, |name| name.ends_with(".deb"))
+    output_of(apt("apt-get").arg("download").args(packages).current_dir(&folder))?;
+    Ok(at(&folder, std::fs::read_dir(&folder))?.flatten().map(|entry| entry.path()).collect())
+}
+
+/// The packages that hold the image and the modules: `package`, or since Linux 7 two that it depends on.
+fn parts(package: &str, depends: &str) -> Vec<String> {
+    let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let is_part = |name: &&str| ["linux-binary-", "linux-modules-"].iter().any(|part| name.starts_with(part));
+    let parts: Vec<String> = names.filter(is_part).map(str::to_string).collect();
+    if parts.is_empty() { vec![package.to_string()] } else { parts }
 }
 
 /// The archive of the machine's own apt sources, or `$URAID_VM_ARCHIVE`.
@@ -230,5 +306,27 @@ mod tests {
         let module = b"ELF\0license=GPL\0depends=md-mod,raid6_pq\0name=raid456\0";
         assert_eq!(depends(module), ["md-mod", "raid6_pq"]);
         assert_eq!(depends(b"ELF\0depends=\0name=x\0"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_image_and_the_modules_are_in_one_package_or_in_two() {
+        let one =
+            "linux-image-6.12-cloud\n  Depends: kmod\n |Depends: initramfs-tools\n  Depends: <linux-initramfs-tool>\n";
+        assert_eq!(parts("linux-image-6.12-cloud", one), ["linux-image-6.12-cloud"]);
+        let two = "linux-image-7.2-cloud\n  PreDepends: linux-base\n |Depends: dracut\n  Depends: linux-base-7.2-cloud\n  \
+                   Depends: linux-binary-7.2-cloud\n  Depends: linux-modules-7.2-cloud\n  Recommends: apparmor\n";
+        assert_eq!(parts("linux-image-7.2-cloud", two), ["linux-binary-7.2-cloud", "linux-modules-7.2-cloud"]);
+    }
+
+    #[test]
+    fn only_the_newest_kernel_grows_old() {
+        let scratch = super::super::machine::Scratch::new("uraid-vm-mark").expect("a temporary folder");
+        let mark = scratch.path.join("complete");
+        assert!(!is_old(Release::Sid, &mark), "there is none");
+        let file = std::fs::File::create(&mark).expect("the folder is ours");
+        assert!(!is_old(Release::Sid, &mark), "it is new");
+        file.set_modified(SystemTime::UNIX_EPOCH).expect("the file is ours");
+        assert!(is_old(Release::Sid, &mark));
+        assert!(!is_old(Release::Trixie, &mark) && !is_old(Release::Bookworm, &mark));
     }
 }

@@ -8,11 +8,12 @@
 //! From the kernel to us: created and filled in the guest; on the host served read-only and copied, with all members and
 //! without every such set.
 
-use super::cases::{self, Case};
+use super::cases::{self, Batch, Case};
 use super::compat::{Column, Results};
 use super::host::{self, Served};
+use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
-use super::{Lab, LabError, at, output_of, twice};
+use super::{Lab, LabError, at, output_of, superblock, twice};
 use crate::packages;
 use crate::stage::Tally;
 use std::collections::BTreeMap;
@@ -28,23 +29,26 @@ const SCRIPT: &str = include_str!("../../../../tests/vm/matrix.sh");
 /// A machine has two processors, but md works on one array at a time: two machines keep two cores busy.
 const MACHINES: usize = 2;
 
-/// Runs the short form.
-pub(crate) fn run() -> Lab<Tally> {
-    let results = run_batches(cases::batches(cases::short()), None, &|_| Ok(()))?;
+/// Runs every level once.
+pub(crate) fn run(release: Release) -> Lab<Tally> {
+    let results = run_batches(cases::batches(cases::short(), release), None, &|_| Ok(()))?;
     Ok(results.print())
 }
 
-/// Runs the full form and writes `docs/compat.md`; starts no further machine after this many minutes.
-pub(crate) fn run_full(minutes: Option<u64>) -> Lab<Tally> {
+/// Runs the full form and, unless a kernel was chosen, writes `docs/compat.md`; starts no further machine after this many
+/// minutes.
+pub(crate) fn run_full(chosen: Option<Release>, minutes: Option<u64>) -> Lab<Tally> {
     let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let all = cases::full();
     // After every machine, so that an interrupted run has recorded what it did.
-    let results = run_batches(cases::batches(all.clone()), until, &|results| results.write(&all, minutes))?;
+    let batches = cases::batches(all.clone(), chosen.unwrap_or(Release::USUAL));
+    let write = |results: &Results| if chosen.is_none() { results.write(&all, minutes) } else { Ok(()) };
+    let results = run_batches(batches, until, &write)?;
     Ok(results.print())
 }
 
 fn run_batches(
-    batches: Vec<Vec<Case>>,
+    batches: Vec<Batch>,
     until: Option<Instant>,
     save: &(dyn Fn(&Results) -> Lab<()> + Sync),
 ) -> Lab<Results> {
@@ -61,13 +65,13 @@ fn run_batches(
                     let Some(batch) = queue.lock().expect("no thread panics while it holds the lock").next() else {
                         break;
                     };
-                    let done = twice(&format!("{} arrays", batch.len()), || run_batch(&uraid, &batch)).unwrap_or_else(
-                        |error| {
-                            let mut failed = Results::default();
-                            batch.iter().for_each(|case| failed.add(case, Column::TheirWhole, Err(error.to_string())));
-                            failed
-                        },
-                    );
+                    let done = twice(&format!("{} arrays", batch.cases.len()), || run_batch(&uraid, &batch));
+                    let done = done.unwrap_or_else(|error| {
+                        let mut failed = Results::default();
+                        let cases = batch.cases.iter();
+                        cases.for_each(|case| failed.add(case, Column::TheirWhole, Err(error.to_string())));
+                        failed
+                    });
                     let mut sum = results.lock().expect("no thread panics while it holds the lock");
                     sum.merge(done);
                     if let Err(error) = save(&sum) {
@@ -81,12 +85,12 @@ fn run_batches(
 }
 
 /// One boot's arrays, from their making to the last comparison.
-fn run_batch(uraid: &Path, batch: &[Case]) -> Lab<Results> {
+fn run_batch(uraid: &Path, batch: &Batch) -> Lab<Results> {
     let scratch = Scratch::new("uraid-matrix")?;
     let folder = scratch.path.as_path();
     let mut results = Results::default();
     let mut ours = BTreeMap::new();
-    for case in batch.iter().filter(|case| case.is_ours_too()) {
+    for case in batch.cases.iter().filter(|case| case.is_ours_too()) {
         let made = make_ours(uraid, folder, case);
         let examined = made.as_ref().map_err(LabError::to_string).and_then(|_| examine(folder, case));
         results.add(case, Column::Examine, examined);
@@ -103,9 +107,9 @@ fn run_batch(uraid: &Path, batch: &[Case]) -> Lab<Results> {
         Some(_) => Ok(()),
     };
     results.add(&canary, Column::Check, saw);
-    for case in batch {
+    for case in &batch.cases {
         if let Some(sha) = ours.get(case.id.as_str()) {
-            judge_guest(case, &facts, sha.as_deref(), &mut results);
+            judge_guest(folder, case, &facts, sha.as_deref(), &mut results);
         }
         read_theirs(uraid, folder, case, &facts, &mut results)?;
     }
@@ -157,18 +161,20 @@ fn examine(folder: &Path, case: &Case) -> Result<(), String> {
 }
 
 /// One boot: the kernel reads ours, and makes its own.
-fn boot(folder: &Path, batch: &[Case]) -> Lab<Facts> {
+fn boot(folder: &Path, batch: &Batch) -> Lab<Facts> {
     let canary = Case::canary();
     let mut machine = Machine {
-        release: batch[0].release(),
+        release: batch.release,
         disks: Vec::new(),
         script: SCRIPT.to_string(),
         arguments: Vec::new(),
         seconds_max: 600,
         programs: Vec::new(),
     };
-    for case in batch.iter().chain([&canary]) {
-        let Case { id, level, layout, metadata, members, tolerates, .. } = case;
+    for case in batch.cases.iter().chain([&canary]) {
+        let Case { id, level, layout, metadata, members, .. } = case;
+        // The canary is checked, and not read without members.
+        let tolerates = if case.is_canary() { 0 } else { case.tolerates };
         machine.arguments.push(format!("{id}:{level}:{layout}:{members}:{tolerates}:{metadata}"));
         let theirs = if case.is_canary() { Vec::new() } else { case.images(folder, "k") };
         for (slot, image) in theirs.iter().enumerate() {
@@ -190,9 +196,10 @@ fn fact(facts: &Facts, case: &Case, key: &str, wanted: &str) -> Result<(), Strin
 }
 
 /// What the kernel found in our array.
-fn judge_guest(case: &Case, facts: &Facts, sha: Option<&str>, results: &mut Results) {
+fn judge_guest(folder: &Path, case: &Case, facts: &Facts, sha: Option<&str>, results: &mut Results) {
     let sha = sha.unwrap_or("made");
-    results.add(case, Column::TheirWhole, fact(facts, case, "ours-sha", sha));
+    let read = fact(facts, case, "ours-sha", sha);
+    results.add(case, Column::TheirWhole, read.and_then(|()| suits_old_kernels(folder, case)));
     if case.tolerates > 0 {
         // The kernel considered the array clean and resynced nothing.
         let was_idle = fact(facts, case, "ours-action", "idle");
@@ -200,6 +207,16 @@ fn judge_guest(case: &Case, facts: &Facts, sha: Option<&str>, results: &mut Resu
     }
     for lost in case.losses() {
         results.add(case, Column::TheirDegraded, fact(facts, case, &format!("ours-without-{}", joined(&lost)), sha));
+    }
+}
+
+/// A kernel that can record the logical block size of our array has not: older ones would not start it any more.
+fn suits_old_kernels(folder: &Path, case: &Case) -> Result<(), String> {
+    let images = case.images(folder, "u");
+    let sizes = superblock::logical_block_sizes(case.metadata, images.iter().map(PathBuf::as_path));
+    match sizes.map_err(|error| error.to_string())?.as_str() {
+        "0" => Ok(()),
+        sizes => Err(format!("the kernel recorded a logical block size: {sizes}")),
     }
 }
 

@@ -21,6 +21,7 @@ mod ppl;
 mod rebuild;
 mod recovery;
 mod reshape;
+mod superblock;
 
 use crate::stage::Tally;
 use kernel::Release;
@@ -69,12 +70,11 @@ fn output_of(command: &mut Command) -> Lab<String> {
     lab_error(format!("{name} {}: {}: {}", words.join(" "), done.status, last_words.trim()))
 }
 
-/// `vm run [--linux-6.1] [--disk IMAGE[,ro]]... SCRIPT [ARG]...`; the guest script's exit status becomes ours.
+/// `vm run [KERNEL] [--disk IMAGE[,ro]]... SCRIPT [ARG]...`; the guest script's exit status becomes ours.
 pub(crate) fn run_command(words: &[&str]) -> ExitCode {
-    let (mut disks, mut rest, mut release) = (Vec::new(), words, Release::Trixie);
-    if let ["--linux-6.1", others @ ..] = rest {
-        (rest, release) = (others, Release::Bookworm);
-    }
+    let (mut disks, mut rest) = (Vec::new(), words);
+    let chosen = rest.first().and_then(|word| Release::named(word));
+    rest = if chosen.is_some() { &rest[1..] } else { rest };
     while let ["--disk", spec, others @ ..] = rest {
         let (image, is_read_only) = spec.strip_suffix(",ro").map_or((*spec, false), |image| (image, true));
         disks.push(Disk { image: PathBuf::from(image), is_read_only });
@@ -86,6 +86,7 @@ pub(crate) fn run_command(words: &[&str]) -> ExitCode {
     };
     let done = at(Path::new(script), std::fs::read_to_string(script)).and_then(|script| {
         let arguments = arguments.iter().map(|word| (*word).to_string()).collect();
+        let release = chosen.unwrap_or(Release::USUAL);
         Machine { release, disks, script, arguments, seconds_max: 600, programs: Vec::new() }
             .run(&mut |line| println!("{line}"))
     });
@@ -135,20 +136,25 @@ pub(crate) fn fetch_kernels() -> bool {
 
 /// `vm matrix`, as a stage of a check run.
 pub(crate) fn matrix() -> Tally {
-    let mut sum = tally_of(matrix::run());
+    matrix_on(Release::USUAL)
+}
+
+/// Some of every form, on one kernel; linear on the last one that has it.
+fn matrix_on(release: Release) -> Tally {
+    let mut sum = tally_of(matrix::run(release));
     // Two processors: one half creates its arrays while the guest of the other half works.
     let (forced, rebuilt) = std::thread::scope(|scope| {
-        let forced = scope.spawn(force::run_short);
-        let rebuilt = rebuild::run_short();
+        let forced = scope.spawn(|| force::run_short(release));
+        let rebuilt = rebuild::run_short(release);
         (forced.join().expect("it answers with an error"), rebuilt)
     });
     sum.add(tally_of(forced));
     sum.add(tally_of(rebuilt));
-    sum.add(tally_of(bitmap::run_short()));
-    sum.add(tally_of(bad_blocks::run_short()));
-    sum.add(tally_of(ppl::run_short()));
-    sum.add(tally_of(day::run()));
-    sum.add(tally_of(mount::run()));
+    sum.add(tally_of(bitmap::run_short(release)));
+    sum.add(tally_of(bad_blocks::run_short(release)));
+    sum.add(tally_of(ppl::run_short(release)));
+    sum.add(tally_of(day::run(release)));
+    sum.add(tally_of(mount::run(release)));
     sum
 }
 
@@ -159,32 +165,41 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-/// `vm matrix [--full [MINUTES] | --bad-blocks | --bitmap | --day | --handover | --force | --mount | --ppl | --rebuild | --reshape]`, by itself; after MINUTES the full form starts no
-/// other machine.
+const FORMS: &str = "--full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --mount, --ppl, --rebuild, \
+                     --reshape, or nothing; each also with --linux-6.1 or --linux-newest";
+
+/// `vm matrix [FORM] [KERNEL]`, by itself. Without KERNEL a form runs on the kernels that its module names. After MINUTES the
+/// full form starts no other machine.
 pub(crate) fn matrix_command(words: &[&str]) -> bool {
-    let tally = match words {
-        [] => matrix(),
+    let kernels: Vec<Release> = words.iter().filter_map(|word| Release::named(word)).collect();
+    let words: Vec<&str> = words.iter().copied().filter(|word| Release::named(word).is_none()).collect();
+    if kernels.len() > 1 {
+        println!("vm matrix runs on one kernel at a time");
+        return false;
+    }
+    let chosen = kernels.first().copied();
+    let one = chosen.unwrap_or(Release::USUAL);
+    let tally = match words.as_slice() {
+        [] => matrix_on(one),
         ["--full", rest @ ..] => {
             let minutes = rest.first().map(|word| word.parse::<u64>());
             let (true, Ok(minutes)) = (rest.len() <= 1, minutes.transpose()) else {
                 println!("vm matrix --full takes a number of minutes, or nothing");
                 return false;
             };
-            tally_of(matrix::run_full(minutes))
+            tally_of(matrix::run_full(chosen, minutes))
         }
-        ["--bad-blocks"] => bad_blocks::run_full(),
-        ["--bitmap"] => bitmap::run_full(),
-        ["--day"] => tally_of(day::run()),
-        ["--handover"] => tally_of(handover::run()),
-        ["--force"] => force::run_full(),
-        ["--mount"] => tally_of(mount::run()),
-        ["--ppl"] => ppl::run_full(),
-        ["--rebuild"] => rebuild::run_full(),
-        ["--reshape"] => reshape::run_full(),
+        ["--bad-blocks"] => bad_blocks::run_full(chosen),
+        ["--bitmap"] => bitmap::run_full(chosen),
+        ["--day"] => tally_of(day::run(one)),
+        ["--handover"] => tally_of(handover::run(one)),
+        ["--force"] => force::run_full(chosen),
+        ["--mount"] => tally_of(mount::run(one)),
+        ["--ppl"] => ppl::run_full(chosen),
+        ["--rebuild"] => rebuild::run_full(chosen),
+        ["--reshape"] => reshape::run_full(chosen),
         _ => {
-            println!(
-                "vm matrix takes --full, --bad-blocks, --bitmap, --day, --handover, --force, --mount, --ppl, --rebuild, --reshape, or nothing"
-            );
+            println!("vm matrix takes {FORMS}");
             return false;
         }
     };

@@ -216,7 +216,7 @@ fn read_served(served: &Served, folder: &Path) -> Lab<Vec<u8>> {
 }
 
 /// Two arrays, one with a member lost.
-pub(crate) fn run_short() -> Lab<Tally> {
+pub(crate) fn run_short(release: Release) -> Lab<Tally> {
     let case = |number, layout, slots, metadata, how, maker| Case {
         name: format!("p{number}"),
         layout,
@@ -226,7 +226,7 @@ pub(crate) fn run_short() -> Lab<Tally> {
         maker,
     };
     run_on(
-        Release::Trixie,
+        release,
         &[
             case(0, "left-symmetric", 3, "1.2", How::Whole, Maker::Kernel),
             case(1, "right-asymmetric", 4, "1.0", How::Lost, Maker::Uraid),
@@ -234,15 +234,17 @@ pub(crate) fn run_short() -> Lab<Tally> {
     )
 }
 
-/// Every version with 3 and 4 members, by both makers; on the older kernel every fifth array.
-pub(crate) fn run_full() -> Tally {
+/// Every version with 3 and 4 members, by both makers; on the older kernel every fifth array. Or all on the chosen one.
+pub(crate) fn run_full(chosen: Option<Release>) -> Tally {
     let mut sum = Tally::default();
     // More arrays than these are written too slowly before they are cut off.
     for batch in all().chunks(4) {
-        sum.add(tally_of(run_on(Release::Trixie, batch)));
+        sum.add(tally_of(run_on(chosen.unwrap_or(Release::USUAL), batch)));
     }
-    let some: Vec<Case> = all().into_iter().step_by(5).collect();
-    sum.add(tally_of(run_on(Release::Bookworm, &some)));
+    if chosen.is_none() {
+        let some: Vec<Case> = all().into_iter().step_by(5).collect();
+        sum.add(tally_of(run_on(Release::Bookworm, &some)));
+    }
     sum
 }
 
@@ -384,7 +386,7 @@ impl Run<'_> {
         let twins: Vec<PathBuf> = images.iter().map(|image| image.with_extension("twin")).collect();
         twins.iter().try_for_each(|image| host::empty_image(image, MEMBER_BYTES))?;
         case.create(uraid, &twins, &["--assume-clean"])?;
-        created::compare(case.metadata, images, &twins)
+        created::compare(self.release, case.metadata, images, &twins)
     }
 
     fn add_writes(&self, case: &Case, patterns: &Patterns, content: &mut Content) {

@@ -159,7 +159,7 @@ impl Case {
 }
 
 /// The short form: one array of each kind but the slow one, on one kernel. Prints one line for each check.
-pub(crate) fn run_short() -> Lab<Tally> {
+pub(crate) fn run_short(release: Release) -> Lab<Tally> {
     let cases = [
         (("5", "", 3), (How::Create, End::Stop, Ours::Recovered)),
         (("1", "", 2), (How::Spare, End::PowerCut, Ours::Recovered)),
@@ -167,15 +167,15 @@ pub(crate) fn run_short() -> Lab<Tally> {
         (("6", "", 4), (How::Replace, End::Stop, Ours::Recovered)),
         (("5", "", 3), (How::Copy, End::Stop, Ours::Recovered)),
     ];
-    run_on(Release::Trixie, &numbered(&cases, 0))
+    run_on(release, &numbered(&cases, 0))
 }
 
-/// Every redundant level, every way to be rebuilt, every end, on both kernels.
-pub(crate) fn run_full() -> Tally {
+/// Every redundant level, every way to be rebuilt, every end, on both kernels or the chosen one.
+pub(crate) fn run_full(chosen: Option<Release>) -> Tally {
     const SHAPES: [Shape; 7] =
         [("1", "", 2), ("10", "n2", 4), ("10", "f2", 4), ("10", "o2", 4), ("4", "", 4), ("5", "", 4), ("6", "", 5)];
     let mut sum = Tally::default();
-    for (release, end) in [(Release::Trixie, End::Stop), (Release::Bookworm, End::PowerCut)] {
+    for (release, end) in Release::both_or(chosen).into_iter().zip([End::Stop, End::PowerCut]) {
         for (turn, how) in [How::Spare, How::Replace, How::Copy, How::Resync].into_iter().enumerate() {
             let stopped = SHAPES.map(|shape| (shape, (how, end, Ours::Stopped)));
             sum.add(tally_of(run_on(release, &numbered(&stopped, turn))));

@@ -50,7 +50,7 @@ impl Case {
 const FEWER_OF_5: &str = "--array-size=32768,--raid-devices=3";
 
 /// Each kind of reshape, on both kernels, stopped and cut off.
-pub(crate) fn run_full() -> Tally {
+pub(crate) fn run_full(chosen: Option<Release>) -> Tally {
     let kinds = [
         ("5", "", 3, 1, "--raid-devices=4"),
         ("5", "", 4, 0, FEWER_OF_5),
@@ -62,7 +62,7 @@ pub(crate) fn run_full() -> Tally {
         ("10", "n2", 4, 2, "--raid-devices=6"),
     ];
     let mut sum = Tally::default();
-    for release in [Release::Trixie, Release::Bookworm] {
+    for release in Release::both_or(chosen) {
         for is_cut in [false, true] {
             let cases = kinds.iter().enumerate().map(|(number, &(level, layout, slots, spares, grow))| Case {
                 name: format!("g{number}"),

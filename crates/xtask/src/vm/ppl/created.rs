@@ -4,20 +4,17 @@
 //! Spec: docs/format/superblock-1.md.
 
 use crate::packages;
-use crate::vm::{Lab, at, lab_error, output_of};
+use crate::vm::kernel::Release;
+use crate::vm::{Lab, at, lab_error, output_of, superblock};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Bytes of a superblock before its table of roles.
-const HEAD_BYTES: usize = 256;
 const FEATURES_AT: usize = 8;
 /// Feature bit 10, in the second byte of them.
 const ONE_LOG: u8 = 1 << 2;
 /// Feature bit 11.
 const RING: u8 = 1 << 3;
-const MAX_DEV: Range<usize> = 220..224;
 
 /// What two arrays need not share: ids, names and times, and how far they have come.
 const OWN: [(&str, Range<usize>); 6] = [
@@ -29,14 +26,17 @@ const OWN: [(&str, Range<usize>); 6] = [
     ("sb_csum", 216..220),
 ];
 
-/// "equal", or the first byte in which the superblocks of two arrays differ that need not.
-pub(super) fn compare(metadata: &str, ones: &[PathBuf], others: &[PathBuf]) -> Lab<String> {
+/// "equal", or the first byte in which the superblocks of two arrays differ that need not. `ones` are the kernel's.
+pub(super) fn compare(release: Release, metadata: &str, ones: &[PathBuf], others: &[PathBuf]) -> Lab<String> {
     for (slot, (one, other)) in ones.iter().zip(others).enumerate() {
-        let (mut one, other) = (superblock(metadata, one)?, superblock(metadata, other)?);
+        let (mut one, mut other) = (superblock::read(metadata, one)?, superblock::read(metadata, other)?);
         // mdadm says that there is one log, and md that there is a ring, as soon as it starts an array that has room for one.
         if one[FEATURES_AT + 1] & RING != 0 && other[FEATURES_AT + 1] & ONE_LOG != 0 {
             one[FEATURES_AT + 1] ^= RING | ONE_LOG;
         }
+        // uraid records none, for the older kernels.
+        assert_eq!(other[superblock::LOGICAL_BLOCK_SIZE], [0; 4]);
+        other[superblock::LOGICAL_BLOCK_SIZE].copy_from_slice(&superblock::recorded_by(release).to_le_bytes());
         let is_own = |at: &usize| OWN.iter().any(|(_, range)| range.contains(at));
         let differs = |at: &usize| one.get(*at) != other.get(*at);
         let mut found = (0..one.len().max(other.len())).filter(|at| !is_own(at)).filter(differs);
@@ -46,21 +46,6 @@ pub(super) fn compare(metadata: &str, ones: &[PathBuf], others: &[PathBuf]) -> L
         }
     }
     Ok("equal".to_owned())
-}
-
-fn superblock(metadata: &str, image: &Path) -> Lab<Vec<u8>> {
-    let file = at(image, std::fs::File::open(image))?;
-    let sectors = at(image, file.metadata())?.len() / 512;
-    let start = match metadata {
-        "1.0" => (sectors - 16) / 8 * 8 * 512,
-        "1.1" => 0,
-        _ => 4096,
-    };
-    let mut bytes = vec![0; 4096];
-    at(image, file.read_exact_at(&mut bytes, start))?;
-    let max_dev = bytes[MAX_DEV].try_into().map(u32::from_le_bytes).expect("it has four bytes");
-    bytes.truncate(HEAD_BYTES + 2 * max_dev as usize);
-    Ok(bytes)
 }
 
 /// "equal" if `mdadm --examine` has no complaint about the members, and `uraid examine` has all of its lines.
