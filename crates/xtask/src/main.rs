@@ -42,6 +42,8 @@ cargo xtask vm run [--linux-6.1 | --linux-newest] [--disk IMAGE[,ro]]... SCRIPT 
 cargo xtask vm matrix [--linux-6.1 | --linux-newest]
                         the real md driver against uraid, both ways, every level; each form below takes a kernel, too:
                         --linux-newest is the newest of Debian's, asked for again after 30 days
+cargo xtask vm matrix --short
+                        a few arrays both ways, whole and degraded, and a few with a bitmap: half a minute
 cargo xtask vm matrix --full [MINUTES]
                         every layout, 4 to 6 members, every loss, every metadata; writes docs/compat.md, unless a kernel
                         is named

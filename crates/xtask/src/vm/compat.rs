@@ -190,7 +190,8 @@ const INTRODUCTION: &str = "\
 The full matrix: a virtual machine boots Debian's kernel with its md driver and Debian's mdadm, and arrays go both
 ways. Linear arrays are run on the Debian 12 kernel, the last one that has the level; all others on Debian 13's, which is
 Linux 6.12. `cargo xtask vm matrix`, and each form of it, runs on Debian's newest kernel with `--linux-newest`: on 7.2.13 all
-checks of the first pass.
+checks of the first pass. `cargo xtask vm matrix --short` is a raid1, a raid10 of far copies, two raid5 and a raid6 of
+this table, and three arrays of `--bitmap`.
 
 Every array of the form has a level, a layout, 4 to 6 members and metadata 1.0, 1.1 or 1.2; chunks are 64 KiB where
 there are chunks. Members are of 1.5 MiB; those of linear and raid0 are 1 MiB larger from slot to slot, so that raid0 has

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Programs of the host that the guest gets besides busybox.
-const PROGRAMS: &[&str] = &["mdadm", "sha256sum"];
+const PROGRAMS: &[&str] = &["mdadm"];
 
 /// The guest's first process: mounts, modules, the disks by name, the script, power off.
 const INIT: &str = include_str!("../../../../tests/vm/init.sh");

@@ -35,6 +35,12 @@ pub(crate) fn run(release: Release) -> Lab<Tally> {
     Ok(results.print())
 }
 
+/// Runs a few arrays.
+pub(crate) fn run_few(release: Release) -> Lab<Tally> {
+    let results = run_batches(cases::batches(cases::few(), release), None, &|_| Ok(()))?;
+    Ok(results.print())
+}
+
 /// Runs the full form and, unless a kernel was chosen, writes `docs/compat.md`; starts no further machine after this many
 /// minutes.
 pub(crate) fn run_full(chosen: Option<Release>, minutes: Option<u64>) -> Lab<Tally> {

@@ -139,6 +139,23 @@ pub(crate) fn matrix() -> Tally {
     matrix_on(Release::USUAL)
 }
 
+/// `vm matrix --short`, as a stage of a check run.
+pub(crate) fn matrix_short() -> Tally {
+    matrix_short_on(Release::USUAL)
+}
+
+/// A few arrays in both directions and a few with a bitmap: what shows most in half a minute.
+fn matrix_short_on(release: Release) -> Tally {
+    let (whole, changed) = std::thread::scope(|scope| {
+        let whole = scope.spawn(|| matrix::run_few(release));
+        let changed = bitmap::run_short(release);
+        (whole.join().expect("it answers with an error"), changed)
+    });
+    let mut sum = tally_of(whole);
+    sum.add(tally_of(changed));
+    sum
+}
+
 /// Some of every form, on one kernel; linear on the last one that has it.
 fn matrix_on(release: Release) -> Tally {
     let mut sum = tally_of(matrix::run(release));
@@ -165,7 +182,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-const FORMS: &str = "--full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --mount, --ppl, --rebuild, \
+const FORMS: &str = "--short, --full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --mount, --ppl, --rebuild, \
                      --reshape, or nothing; each also with --linux-6.1 or --linux-newest";
 
 /// `vm matrix [FORM] [KERNEL]`, by itself. Without KERNEL a form runs on the kernels that its module names. After MINUTES the
@@ -181,6 +198,7 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
     let one = chosen.unwrap_or(Release::USUAL);
     let tally = match words.as_slice() {
         [] => matrix_on(one),
+        ["--short"] => chosen.map_or_else(matrix_short, matrix_short_on),
         ["--full", rest @ ..] => {
             let minutes = rest.first().map(|word| word.parse::<u64>());
             let (true, Ok(minutes)) = (rest.len() <= 1, minutes.transpose()) else {
