@@ -1,4 +1,4 @@
-//! Every error of a user, a member or a client: exit code and text of each (docs/errors.md).
+//! Every error of a user, a member or a client: exit code and text of each (docs/operating/errors.md).
 //! Owns: these promises, on the real binary. Not here: errors inside one crate, which its own tests show.
 
 use crate::common::tmpfs::Tmpfs;
