@@ -8,6 +8,7 @@ mod demo;
 mod figures;
 mod floors;
 mod fuzz;
+mod messages;
 mod mutants;
 mod packages;
 mod project;
@@ -25,6 +26,7 @@ cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commi
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code
+cargo xtask errors      makes docs/operating/error-messages.md from the sources
 cargo xtask figures [--at COMMIT] [--build] [--json]
                         asserts per function, import circles, longest function and file, by crate; with --build also a
                         default build of a cold clone
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         ["test"] => ci::everything(),
         ["floors"] => ci::floors(),
         ["tidy"] => ci::tidy(),
+        ["errors"] => messages::write(),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["prove", rest @ ..] => prove::run(rest),
         ["mutants", rest @ ..] => mutants::run(rest),
