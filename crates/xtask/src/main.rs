@@ -5,6 +5,7 @@ mod ci;
 mod circles;
 mod citations;
 mod demo;
+mod documents;
 mod figures;
 mod floors;
 mod fuzz;
@@ -25,7 +26,7 @@ const HELP: &str = "\
 cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commit must pass
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
-cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code
+cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code, indexes, figures
 cargo xtask errors      makes docs/operating/error-messages.md from the sources
 cargo xtask figures [--at COMMIT] [--build] [--json]
                         asserts per function, import circles, longest function and file, by crate; with --build also a
