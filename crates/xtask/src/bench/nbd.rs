@@ -1,5 +1,5 @@
 //! `cargo xtask bench nbd`: arrays over NBD beside `nbdkit memory`, with the same client: our own, then fio.
-//! Owns: starting the servers, alternating rounds of fio, the table for the README. Not here: what makes a server
+//! Owns: starting the servers, alternating rounds of fio, the table for docs/proof.md. Not here: what makes a server
 //! fast, our own client (`uraid bench nbd`).
 //! Invariant: all figures of a round are taken within that round, and each server gets the same time and order.
 //!
