@@ -19,6 +19,7 @@ mod stage;
 mod tidy;
 mod vm;
 mod walks;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -26,7 +27,8 @@ const HELP: &str = "\
 cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commit must pass
 cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
 cargo xtask floors      imports go down, never sideways or up
-cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code, indexes, figures
+cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code, indexes, figures, width
+cargo xtask wrap        breaks lines of prose in the documents at 100 columns
 cargo xtask errors      makes docs/operating/error-messages.md from the sources
 cargo xtask figures [--at COMMIT] [--build] [--json]
                         asserts per function, import circles, longest function and file, by crate; with --build also a
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         ["test"] => ci::everything(),
         ["floors"] => ci::floors(),
         ["tidy"] => ci::tidy(),
+        ["wrap"] => wrap::write(),
         ["errors"] => messages::write(),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["prove", rest @ ..] => prove::run(rest),

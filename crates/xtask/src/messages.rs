@@ -32,8 +32,9 @@ const CRATES: &[(&str, &str)] = &[
 const HEAD: &str = "\
 # Every error message
 
-Made from the sources by `cargo xtask errors`. `…` stands for names, numbers and causes; a message may be followed by its
-cause, after a colon. What the messages mean that you are most likely to meet, and what to do: [errors.md](errors.md).
+Made from the sources by `cargo xtask errors`. `…` stands for names, numbers and causes; a message
+may be followed by its cause, after a colon. What the messages mean that you are most likely to
+meet, and what to do: [errors.md](errors.md).
 ";
 
 /// Writes the page; whether that worked.

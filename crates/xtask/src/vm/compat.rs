@@ -7,6 +7,7 @@ use super::cases::Case;
 use super::{Lab, at, output_of};
 use crate::project;
 use crate::stage::Tally;
+use crate::wrap::wrapped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::Command;
@@ -157,7 +158,7 @@ impl Results {
         }
         self.tell_failures(&mut text);
         self.tell_missing(&mut text, all);
-        Ok(text)
+        Ok(wrapped(&text))
     }
 
     fn tell_failures(&self, text: &mut String) {
@@ -303,7 +304,10 @@ mod tests {
     fn the_committed_document_has_the_sections_that_no_run_changes() {
         let committed =
             std::fs::read_to_string(project::root().join("docs/compat.md")).expect("it is in the repository");
-        assert!(committed.starts_with(&[INTRODUCTION, MDADM_TESTS].concat()), "docs/compat.md is not from this source");
+        assert!(
+            committed.starts_with(&wrapped(&[INTRODUCTION, MDADM_TESTS].concat())),
+            "docs/compat.md is not from this source"
+        );
     }
 
     #[test]
