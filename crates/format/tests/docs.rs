@@ -42,8 +42,11 @@ fn example(document: &str) -> (String, [u8; 4096]) {
 
 /// The array's id, which the text gives where the bytes do not.
 fn set_uuid(text: &str) -> [u8; 16] {
-    let (_, after) = text.rsplit_once("The array's id is").expect("the id in words");
-    uuid::parse(after.trim_start()[..35].trim()).expect("an id")
+    // Prose is wrapped anywhere.
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let sentence = ["The", "array's", "id", "is"];
+    let at = words.windows(4).rposition(|window| window == sentence).expect("the id in words");
+    uuid::parse(words[at + 4].trim_end_matches(['.', ',', ';', ':'])).expect("an id")
 }
 
 #[test]

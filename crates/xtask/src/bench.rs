@@ -155,7 +155,7 @@ fn scenarios(run: &Run) -> Result<(), String> {
 fn kernels(run: &Run) -> Result<(), String> {
     show(Command::new(&run.uraid).args(["bench", "kernels", "--rounds", &run.rounds.max(ROUNDS_MIN).to_string()]))?;
     println!();
-    show(&mut cargo(&["bench", "--quiet", "--package", "uraid-parity"]))
+    show(&mut project::cargo(&["bench", "--quiet", "--package", "uraid-parity"]))
 }
 
 fn tests(_: &Run) -> Result<(), String> {
@@ -164,22 +164,14 @@ fn tests(_: &Run) -> Result<(), String> {
         ("uraid-host", &["--test", "no_allocation", "--test", "no_atomic"]),
         ("uraid-arrays", &["--test", "member_requests"]),
     ] {
-        show(cargo(&["test", "--quiet", "--package", package]).args(rest))?;
+        show(project::cargo(&["test", "--quiet", "--package", package]).args(rest))?;
     }
     Ok(())
 }
 
-fn cargo(words: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(words).current_dir(project::root());
-    command
-}
-
 fn build() -> Result<PathBuf, String> {
-    succeed(&mut cargo(&["build", "--release", "--package", "uraid"]))?;
-    let root = project::root();
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(root.join(target).join("release/uraid"))
+    succeed(&mut project::cargo(&["build", "--release", "--package", "uraid"]))?;
+    Ok(project::target().join("release/uraid"))
 }
 
 fn name(command: &Command) -> String {

@@ -1,41 +1,39 @@
-//! The check runs: `ci` for every commit, `test` for everything.
-//! Owns: which stages there are and in which order. Not here: how a stage runs and is counted (`stage`).
+//! The check runs: `ci` for every commit, `test` for every merge. What takes long is `deep`.
+//! Owns: which stages there are and in which order, the record of their seconds. Not here: how a stage runs and is counted
+//! (`stage`), how test programs share the machine (`runner`).
 //! Invariant: one dev build and one release build; nothing is built twice.
 
+use crate::programs::{TestProgram, documentation_tests};
+use crate::project::{cargo, target};
+use crate::proof::{self, Region};
 use crate::stage::{Report, Tally, run_counted};
-use crate::{demo, floors, mutants, packages, project, prove, tidy, vm};
-use std::path::PathBuf;
+use crate::{deep, demo, floors, packages, project, prove, runner, tidy, vm};
 use std::process::Command;
 
-/// The documentation is for contributors: it includes private items, and may link to them.
-const DOC_LINTS: &str = "-D warnings -A rustdoc::private_intra_doc_links";
+/// Recorded runs that are kept.
+const RECORDS_MAX: usize = 30;
 
-/// How cargo starts a test program. The many tests of the binary wait for slow members and for its servers, and compute
-/// little, so on two processors four of them run at a time.
-const RUNNER: &str = concat!(
-    r#"target."cfg(all())".runner=["sh", "-c", "case $CARGO_PKG_NAME/$0 in uraid/*/suite-*) "#,
-    r#"RUST_TEST_THREADS=4; export RUST_TEST_THREADS;; esac; exec \"$0\" \"$@\""]"#
-);
-
-/// fmt, floors, tidy, clippy, docs, tests. Whether all passed.
-pub(crate) fn ci() -> bool {
+/// `[--record]`: what every commit must pass. Whether all passed.
+pub(crate) fn ci(words: &[&str]) -> bool {
+    let Some(is_recorded) = parse("ci", words) else { return false };
     let mut report = Report::default();
     static_checks(&mut report);
     tests(&mut report, &[]);
-    report.finish()
+    finish(&report, "ci", is_recorded)
 }
 
-/// Everything, on a fresh machine: packages beside the static checks, then `ci`'s tests with the clients required, then
-/// release runs and the VM.
-pub(crate) fn everything() -> bool {
+/// `[--record]`: what every merge must pass, on a fresh machine. Packages come beside the static checks; then `ci`'s tests
+/// with the clients required, release runs, and the VM's short form.
+pub(crate) fn everything(words: &[&str]) -> bool {
+    let Some(is_recorded) = parse("test", words) else { return false };
     let mut report = Report::default();
     // They come over a network, and no static check needs more of them than the linker.
     let has_linker = packages::find("cc").is_some();
-    let fetched = std::thread::spawn(|| packages::ensure() && vm::fetch_kernels());
+    let fetched = std::thread::spawn(|| packages::ensure() && vm::fetch_kernel());
     if has_linker {
         static_checks(&mut report);
     }
-    report.stage("packages, guests' kernels", || Tally::one(fetched.join().unwrap_or(false)));
+    report.stage("packages, guest's kernel", || Tally::one(fetched.join().unwrap_or(false)));
     if !has_linker {
         static_checks(&mut report);
     }
@@ -45,22 +43,52 @@ pub(crate) fn everything() -> bool {
     let binaries = ["build", "--release", "--bins", "-p", "uraid", "-p", "uraid-blackbox"];
     report.command("release build", cargo(&binaries));
     // Every layout, every erasure, crash images, long seeds, the museum, kill -9: each with its figure.
-    report.stage("prove", || Tally::one(prove::run(&["--time", "3m", "--json"])));
-    let loom = ["test", "--release", "-p", "uraid-host", "--features", "loom", "--test", "loom"];
-    report.command("loom models", cargo(&loom));
-    let simulator = |test| {
-        let features = prove::SIMULATOR_FEATURES;
-        cargo(&["test", "--release", "-p", "uraid-sim", "--features", features, "--test", test])
-    };
-    report.command("shuttle, stops and failures", simulator("shuttle"));
+    report.stage("prove, a minute", || Tally::one(prove::run(&["--time", "60s", "--json"])));
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
-    report.command("simulator, canaries", simulator("canaries"));
-    // Faults of a kept list, put into a copy of the code: the tests must see each.
-    report.stage("mutants, quick", mutants::quick);
+    report.stage("simulator, canaries", || {
+        let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES];
+        run_counted(cargo(&words).args(["--test", "canaries"]))
+    });
     report.stage("equal traces, twice", equal_traces);
     report.stage("demo", || Tally::one(demo::run()));
-    report.stage("vm matrix", vm::matrix);
-    report.finish()
+    report.stage("vm matrix, short", vm::matrix_short);
+    deep::print_age();
+    finish(&report, "test", is_recorded)
+}
+
+/// Whether `--record` is given. `None`: the words are wrong, as was said.
+fn parse(command: &str, words: &[&str]) -> Option<bool> {
+    match words {
+        [] => Some(false),
+        ["--record"] => Some(true),
+        _ => {
+            eprintln!("cargo xtask {command} [--record]");
+            None
+        }
+    }
+}
+
+/// Notes the seconds if they are wanted, and prints the table with the sum. Whether nothing failed.
+fn finish(report: &Report, command: &str, is_recorded: bool) -> bool {
+    let noted = if is_recorded { record(report, command) } else { Ok(()) };
+    if let Err(error) = &noted {
+        println!("the seconds are not recorded: {error}");
+    }
+    report.finish() && noted.is_ok()
+}
+
+/// Adds a row to `docs/proof.md`.
+fn record(report: &Report, command: &str) -> Result<(), String> {
+    let stages = report.seconds();
+    let sum: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
+    let each: Vec<String> = stages.iter().map(|(name, seconds)| format!("{name} {seconds:.0}")).collect();
+    let commit = proof::commit().unwrap_or_else(|| "unknown".to_string());
+    let cells =
+        [format!("`{command}`"), proof::today(), commit, proof::machine(), format!("{sum:.0}"), each.join("; ")];
+    let mut rows = proof::rows(Region::Ci);
+    rows.push(cells.to_vec());
+    let first = rows.len().saturating_sub(RECORDS_MAX);
+    proof::write(Region::Ci, &rows[first..])
 }
 
 /// All findings of floors, printed. Whether there were none.
@@ -85,53 +113,40 @@ fn static_checks(report: &mut Report) {
     report.stage("tidy", || Tally::one(tidy()));
     report
         .command("clippy", cargo(&["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"]));
-    // What the features of tests compile, which are run late and not by `ci`.
-    for (name, package, features) in
-        [("clippy, simulator", "uraid-sim", "shuttle,sabotage,marks"), ("clippy, loom", "uraid-host", "loom")]
-    {
-        let clippy = ["clippy", "-p", package, "--all-targets", "--features", features, "--", "-D", "warnings"];
-        report.command(name, cargo(&clippy));
-    }
-    report.stage("docs", || {
-        run_counted(
-            cargo(&["doc", "--workspace", "--no-deps", "--keep-going", "--document-private-items"])
-                .env("RUSTDOCFLAGS", DOC_LINTS),
-        )
-    });
 }
 
+/// All tests in the dev profile, then seeds and crash images by the simulator of that build.
 fn tests(report: &mut Report, environment: &[(&str, &str)]) {
-    report.stage("tests", || {
-        run_counted(
-            cargo(&["test", "--config", RUNNER, "--workspace", "--no-fail-fast"]).envs(environment.iter().copied()),
-        )
+    let mut programs = Vec::new();
+    report.stage("build of the tests", || match TestProgram::build(cargo(&[]), &["--workspace"]) {
+        Ok(built) => {
+            programs = built;
+            Tally::one(!programs.is_empty())
+        }
+        Err(what) => {
+            println!("{what}");
+            Tally::one(false)
+        }
     });
+    report.stage("tests", || runner::run(std::mem::take(&mut programs), environment, &runner::logs()));
+    report.command("tests in documentation", documentation_tests());
+    let simulator = |words: &str| {
+        let mut command = Command::new(target().join("debug/uraid-sim"));
+        command.args(words.split(' '));
+        command
+    };
+    report.command("400 seeds", simulator("--seeds 0..400"));
+    report.command("crash images, 20 s", simulator("--crash-images --short --time 20s"));
 }
 
 /// The first 100 seeds leave the same trace in a dev build, in release, and in release again.
 fn equal_traces() -> Tally {
-    let built_dev = run_counted(&mut cargo(&["build", "--quiet", "-p", "uraid-sim"]));
     let traces = ["debug/uraid-sim", "release/uraid-sim", "release/uraid-sim"].map(|program| {
-        let done = Command::new(built(program)).args(["--seeds", "0..100", "--hashes"]).output();
+        let done = Command::new(target().join(program)).args(["--seeds", "0..100", "--hashes"]).output();
         done.map_or_else(|error| error.to_string(), |done| String::from_utf8_lossy(&done.stdout).into_owned())
     });
     let lines = traces[0].lines().count();
     let is_equal = lines >= 100 && traces.iter().all(|trace| *trace == traces[0]);
     println!("{lines} lines each, {}", if is_equal { "equal" } else { "NOT EQUAL" });
-    Tally::one(is_equal && built_dev.failed == 0)
-}
-
-/// The path of a program that cargo built, from its path in the target folder.
-fn built(path: &str) -> PathBuf {
-    let root = project::root();
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    root.join(target).join(path)
-}
-
-fn cargo(words: &[&str]) -> Command {
-    // The cargo that started this program, so that there is one toolchain.
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.args(words).current_dir(project::root());
-    command
+    Tally::one(is_equal)
 }

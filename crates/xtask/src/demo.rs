@@ -2,7 +2,6 @@
 //! Owns: building the binary and the demo, with cargo alone. Not here: the steps of the demo (`crates/blackbox/src/bin/uraid-demo`).
 
 use crate::project;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Quick to build: no demo waits for a fast program.
@@ -10,16 +9,12 @@ const PROFILE: &str = "demo";
 
 /// Builds both and lets the demo run; whether all went well.
 pub(crate) fn run() -> bool {
-    let root = project::root();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(&cargo);
-    build.args(["build", "--profile", PROFILE, "--package", "uraid", "--package", "uraid-blackbox", "--bins"]);
-    if !build.current_dir(&root).status().is_ok_and(|status| status.success()) {
+    let build = ["build", "--profile", PROFILE, "--package", "uraid", "--package", "uraid-blackbox", "--bins"];
+    if !project::cargo(&build).status().is_ok_and(|status| status.success()) {
         eprintln!("demo: the build failed");
         return false;
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let built = root.join(target).join(PROFILE);
+    let built = project::target().join(PROFILE);
     let mut demo = Command::new(built.join("uraid-demo"));
     demo.env("URAID_BIN", built.join("uraid"));
     match demo.status() {

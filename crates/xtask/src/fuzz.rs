@@ -96,11 +96,8 @@ fn build(root: &Path) -> Option<std::path::PathBuf> {
     let version = Command::new("rustc").arg("-vV").output().ok()?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: "))?;
-    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
-    let folder = folder.join("fuzz");
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let done = Command::new(program)
-        .args(["build", "--release", "-p", "uraid-fuzz", "--features", "libfuzzer", "--target", host])
+    let folder = project::target().join("fuzz");
+    let done = project::cargo(&["build", "--release", "-p", "uraid-fuzz", "--features", "libfuzzer", "--target", host])
         .env("RUSTFLAGS", FLAGS)
         .env("CARGO_TARGET_DIR", &folder)
         .current_dir(root)

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod circles;
 mod citations;
+mod deep;
 mod demo;
 mod documents;
 mod figures;
@@ -12,8 +13,11 @@ mod fuzz;
 mod messages;
 mod mutants;
 mod packages;
+mod programs;
 mod project;
+mod proof;
 mod prove;
+mod runner;
 mod source;
 mod stage;
 mod tidy;
@@ -24,8 +28,15 @@ mod wrap;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask ci          fmt, floors, tidy, clippy, docs, tests: what every commit must pass
-cargo xtask test        everything: system packages, ci with foreign clients, release runs, the VM
+cargo xtask ci [--record]
+                        what every commit must pass: fmt, floors, tidy, clippy, tests, 400 seeds, 20 s of crash images;
+                        --record notes the seconds of each stage in docs/proof.md
+cargo xtask test [--record]
+                        what every merge must pass: system packages, ci with foreign clients, a release build, a minute of
+                        proofs, canaries, the demo, the VM's short form; `make test` runs it
+cargo xtask deep [PART]...
+                        what takes long, those parts that are due or are named: prove, loom, shuttle, museum, vm, fuzz,
+                        mutants, features, documentation; docs/proof.md has their results
 cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code, indexes, figures, width
 cargo xtask wrap        breaks lines of prose in the documents at 100 columns
@@ -38,9 +49,8 @@ cargo xtask fuzz [TARGET] [--time 10m] [--keep | --minimise]
 cargo xtask prove [--time 5m] [--json]
                         the figures of every proof, measured now: simulator, crash images, museum, layouts,
                         erasures, kill -9
-cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--keep] [--jobs N] [--only ID...]
-                        the kept list of faults, each put into a copy of the code: which stage catches it;
-                        --keep writes docs/mutants.md
+cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--jobs N] [--only ID...]
+                        the kept list of faults, each put into a copy of the code: which stage catches it
 cargo xtask packages    installs the system packages that `test` needs, or names them
 cargo xtask vm run [--linux-6.1 | --linux-newest] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver: 6.12, or the one named
@@ -84,8 +94,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let is_good = match words.as_slice() {
-        ["ci"] => ci::ci(),
-        ["test"] => ci::everything(),
+        ["ci", rest @ ..] => ci::ci(rest),
+        ["test", rest @ ..] => ci::everything(rest),
+        ["deep", parts @ ..] => deep::run(parts),
         ["floors"] => ci::floors(),
         ["tidy"] => ci::tidy(),
         ["wrap"] => wrap::write(),

@@ -11,8 +11,7 @@ mod list;
 mod results;
 mod stages;
 
-use crate::project;
-use crate::stage::Tally;
+use crate::{project, proof};
 use list::Entry;
 use results::{Score, Verdict, Verdicts};
 use stages::{CopiedTree, Depth, Outcome, Stage};
@@ -21,8 +20,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-const USAGE: &str =
-    "cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--keep] [--jobs N] [--only ID...]";
+const USAGE: &str = "cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--jobs N] [--only ID...]";
 
 /// A full run with a lower score fails.
 const SCORE_MIN: f64 = 0.90;
@@ -30,9 +28,6 @@ const SCORE_MIN: f64 = 0.90;
 /// A stage counts as hung if it takes longer than this many times its baseline, and longer than the seconds below.
 const LIMIT_FACTOR: f64 = 4.0;
 const LIMIT_SECONDS_MIN: f64 = 30.0;
-
-/// The heading of `docs/mutants.md` under which a full run with `--keep` writes.
-const DOCUMENT_HEADING: &str = "## The last full run";
 
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Options {
@@ -42,7 +37,6 @@ struct Options {
     /// A fault that has not survived all stages yet has no verdict: `--resume` continues with it.
     depth: Depth,
     resumes: bool,
-    keeps: bool,
     jobs: usize,
     only: Vec<String>,
 }
@@ -71,19 +65,23 @@ pub(crate) fn run(words: &[&str]) -> bool {
     }
 }
 
-/// The quick list, counted by the fault.
-pub(crate) fn quick() -> Tally {
-    let quick = Options { is_quick: true, jobs: 1, ..Options::default() };
-    match prepare(&quick) {
-        Ok((run, entries)) => {
-            let score = Score::of(&entries, &run.all(&quick, &entries, Verdicts::new()));
-            println!("mutants, quick: {}", score.line());
-            Tally { passed: score.caught as u64, failed: score.survived as u64 }
+/// The whole list, as a part of `deep`: whether enough faults were caught, and how many. A run of the same code that was
+/// interrupted goes on.
+pub(crate) fn whole() -> (bool, String) {
+    let path = project::target().join("mutants/commit.txt");
+    let commit = proof::commit().unwrap_or_default();
+    let resumes = std::fs::read_to_string(&path).is_ok_and(|earlier| earlier == commit) && !commit.ends_with('+');
+    let options = Options { jobs: 2, resumes, ..Options::default() };
+    let noted = std::fs::create_dir_all(path.parent().expect("it is below the target folder"));
+    if let Err(error) = noted.and_then(|()| std::fs::write(&path, &commit)) {
+        return (false, format!("{}: {error}", path.display()));
+    }
+    match judged(&options) {
+        Ok((entries, verdicts)) => {
+            let score = Score::of(&entries, &verdicts);
+            (score.share() >= SCORE_MIN, score.line())
         }
-        Err(wrong) => {
-            wrong.iter().for_each(|what| println!("mutants: {what}"));
-            Tally::one(false)
-        }
+        Err(wrong) => (false, wrong.join("; ")),
     }
 }
 
@@ -97,14 +95,12 @@ fn parse(words: &[&str]) -> Option<Options> {
             "--tests" => options.depth = Depth::Tests,
             "--short" => options.depth = Depth::Short,
             "--resume" => options.resumes = true,
-            "--keep" => options.keeps = true,
             "--jobs" => options.jobs = words.next()?.parse().ok().filter(|jobs| (1..=16).contains(jobs))?,
             "--only" => options.only.extend(words.by_ref().map(|id| (*id).to_string())),
             _ => return None,
         }
     }
-    let is_sensible = !options.keeps || (options.only.is_empty() && !options.is_quick);
-    is_sensible.then_some(options)
+    Some(options)
 }
 
 fn run_list(options: &Options) -> Result<bool, Vec<String>> {
@@ -114,6 +110,15 @@ fn run_list(options: &Options) -> Result<bool, Vec<String>> {
         println!("mutants: {} faults, and the copy builds", entries.len());
         return Ok(true);
     }
+    let (entries, verdicts) = judged(options)?;
+    let score = Score::of(&entries, &verdicts);
+    println!("{}", score.line());
+    let is_partial = options.is_quick || !options.only.is_empty();
+    Ok(if is_partial { score.survived == 0 } else { score.share() >= SCORE_MIN })
+}
+
+/// Runs the chosen faults, and prints their table; one with the faults' texts is in `target/mutants/table.md`.
+fn judged(options: &Options) -> Result<(Vec<Entry>, Verdicts), Vec<String>> {
     let (run, entries) = prepare(options)?;
     let path = run.folder.join("results.txt");
     let is_fresh = !options.resumes && options.only.is_empty() && !options.is_quick;
@@ -123,13 +128,10 @@ fn run_list(options: &Options) -> Result<bool, Vec<String>> {
     let known = if options.resumes { results::read(&path, &entries) } else { Verdicts::new() };
     let verdicts = run.all(options, &entries, known);
     print!("\n{}", results::table(&entries, &verdicts));
-    let score = Score::of(&entries, &verdicts);
-    println!("{}", score.line());
-    if options.keeps {
-        keep(&entries, &verdicts).map_err(|error| vec![format!("docs/mutants.md: {error}")])?;
-    }
-    let is_partial = options.is_quick || !options.only.is_empty();
-    Ok(if is_partial { score.survived == 0 } else { score.share() >= SCORE_MIN })
+    let table = run.folder.join("table.md");
+    let kept = std::fs::write(&table, results::document(&entries, &verdicts));
+    kept.map_err(|error| vec![format!("{}: {error}", table.display())])?;
+    Ok((entries, verdicts))
 }
 
 /// The list and the copy.
@@ -137,7 +139,7 @@ fn copy_tree(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     let root = project::root();
     let all = list::read(&root)?;
     let entries = chosen(&all, options)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    let target = project::target();
     let folder = target.join("mutants");
     let tree = folder.join("tree");
     instrument::copy(&root, &tree, &all)?;
@@ -291,14 +293,6 @@ impl Run {
     }
 }
 
-/// Puts the table into the document, below its heading.
-fn keep(entries: &[Entry], verdicts: &Verdicts) -> std::io::Result<()> {
-    let path = project::root().join("docs/mutants.md");
-    let text = std::fs::read_to_string(&path)?;
-    let kept = text.split(DOCUMENT_HEADING).next().unwrap_or("");
-    std::fs::write(&path, format!("{kept}{DOCUMENT_HEADING}\n\n{}", results::document(entries, verdicts)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,7 +303,7 @@ mod tests {
         assert_eq!((options.jobs, options.resumes, options.only.len()), (2, true, 2));
         assert_eq!(parse(&[]).expect("none").jobs, 1);
         assert!(parse(&["--jobs", "0"]).is_none());
-        assert!(parse(&["--keep", "--quick"]).is_none(), "the document shows full runs");
+        assert!(parse(&["--keep"]).is_none());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The project's files, found by walking its folder.
-//! Owns: the root, the lists of crates and sources, findings. Not here: what is wrong with them (`tidy`, `floors`).
+//! Owns: the root, the lists of crates and sources, findings; cargo and its target folder, git. Not here: what is wrong
+//! with files (`tidy`, `floors`).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// One thing that a check found.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +28,26 @@ pub(crate) fn root() -> PathBuf {
     let crate_dir =
         std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     crate_dir.ancestors().nth(2).expect("xtask lies two folders below the project").to_path_buf()
+}
+
+/// The cargo that started this program, so that there is one toolchain, in the project's folder.
+pub(crate) fn cargo(words: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(words).current_dir(root());
+    command
+}
+
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
+    let root = root();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    root.join(target)
+}
+
+/// What git answers, without its last line break. `None`: it failed, or this is no clone.
+pub(crate) fn git(words: &[&str]) -> Option<String> {
+    let done = Command::new("git").args(words).current_dir(root()).output().ok()?;
+    done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim_end().to_string())
 }
 
 /// The packages' names without `uraid-`, and their folders: those under `crates/` with a Cargo.toml, in order; `fuzz`.

@@ -56,6 +56,11 @@ impl Report {
         self.stage(name, || run_counted(&mut command));
     }
 
+    /// The stages and their seconds, in order.
+    pub(crate) fn seconds(&self) -> Vec<(&str, f64)> {
+        self.stages.iter().map(|stage| (stage.name.as_str(), stage.took.as_secs_f64())).collect()
+    }
+
     /// Prints the table and, as the very last line, the sum. Whether nothing failed.
     pub(crate) fn finish(&self) -> bool {
         let mut sum = Tally::default();
@@ -108,8 +113,9 @@ pub(crate) fn run_counted(command: &mut Command) -> Tally {
     tally
 }
 
-/// `test result: ok. 5 passed; 0 failed; ...` of cargo test, or a tool's `checks: 5 passed, 0 failed`.
-fn count_line(line: &str) -> Tally {
+/// The results in one line of output: `test result: ok. 5 passed; 0 failed; ...` of a test program, or a tool's
+/// `checks: 5 passed, 0 failed`.
+pub(crate) fn count_line(line: &str) -> Tally {
     let Some(rest) = line.strip_prefix("test result: ").or_else(|| line.strip_prefix("checks: ")) else {
         return Tally::default();
     };

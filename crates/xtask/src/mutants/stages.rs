@@ -5,6 +5,7 @@
 //! of its own, which is removed after it.
 
 use crate::floors;
+use crate::programs::TestProgram;
 use crate::project::{self, SUITE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -68,6 +69,13 @@ pub(crate) struct Stage {
     folder: PathBuf,
 }
 
+impl Stage {
+    fn of(program: TestProgram) -> Stage {
+        let TestProgram { name, package, executable, folder } = program;
+        Stage { name, package: Some(package), executable, words: Vec::new(), folder }
+    }
+}
+
 /// The result of one run of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -99,8 +107,7 @@ impl CopiedTree {
             let program = if suite.iter().any(|file| file == target) { SUITE } else { target };
             chosen.insert(if target == "lib" { "--lib".to_string() } else { format!("--test={program}") });
         }
-        let words: Vec<String> = ["test", "--no-run"].map(str::to_string).into_iter().chain(chosen).collect();
-        let mut stages = self.tests(&words)?;
+        let mut stages = self.tests(&chosen.into_iter().collect::<Vec<_>>())?;
         stages.retain(|stage| names.contains(stage.name.as_str()));
         match names.iter().find(|name| stages.iter().all(|stage| stage.name != **name)) {
             Some(name) => Err(format!("there is no stage {name}")),
@@ -112,19 +119,18 @@ impl CopiedTree {
     pub(crate) fn check(&self, packages: &BTreeSet<&str>) -> Result<(), String> {
         let named = packages.iter().flat_map(|package| ["-p".to_string(), cargo_name(package)]);
         self.cargo(&["check".to_string(), "--keep-going".to_string()].into_iter().chain(named).collect::<Vec<_>>())
-            .map(|_| ())
     }
 
     /// Builds everything, and returns the list of stages.
     pub(crate) fn build(&self, depth: Depth) -> Result<Vec<Stage>, String> {
         let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
-        let mut stages = self.tests(&words("test --no-run --workspace --exclude xtask"))?;
+        let mut stages = self.tests(&words("--workspace --exclude xtask"))?;
         if depth == Depth::Tests {
             return Ok(stages);
         }
         // What one command builds shares its features, so the binary under kills is built apart from the simulator.
         self.cargo(&words("build --release -p uraid -p uraid-blackbox --bins"))?;
-        let in_release = self.tests(&words("test --release --no-run -p uraid-sim --features marks,sabotage"))?;
+        let in_release = self.tests(&words("--release -p uraid-sim --features marks,sabotage"))?;
         stages.extend(in_release.into_iter().filter_map(|stage| {
             let target = stage.name.strip_prefix("sim/").filter(|target| RELEASE_TESTS.contains(target))?;
             Some(Stage { name: format!("simulator, {target}"), package: None, ..stage })
@@ -142,48 +148,26 @@ impl CopiedTree {
 
     /// Runs `cargo test --no-run` and reads where the programs are.
     fn tests(&self, words: &[String]) -> Result<Vec<Stage>, String> {
-        let mut all = words.to_vec();
-        all.extend(["--message-format".to_string(), "json-render-diagnostics".to_string()]);
-        let text = self.cargo(&all)?;
-        let mut stages: Vec<Stage> = text.lines().filter_map(|line| self.stage_of(line)).flat_map(by_file).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        println!("mutants: cargo test {}", words.join(" "));
+        let programs = TestProgram::build(self.command(), &words)?;
+        let mut stages: Vec<Stage> = programs.into_iter().map(Stage::of).flat_map(by_file).collect();
         stages.sort_by(|a, b| a.name.cmp(&b.name));
         stages.retain(|stage| LEFT_OUT.iter().all(|(name, _)| *name != stage.name));
         Ok(stages)
     }
 
-    /// What cargo prints of a test program: flat enough to be read without a parser.
-    fn stage_of(&self, line: &str) -> Option<Stage> {
-        let text_after = |key: &str| line.split(key).nth(1)?.split('"').next();
-        let executable = text_after("\"executable\":\"")?;
-        let is_test = line.contains("\"reason\":\"compiler-artifact\"")
-            && line.split("\"profile\":").nth(1)?.contains("\"test\":true");
-        let manifest = Path::new(text_after("\"manifest_path\":\"")?);
-        let folder = manifest.parent()?;
-        let package = folder.file_name()?.to_str()?;
-        let kind = text_after("\"target\":{\"kind\":[\"")?;
-        let target = line.split("\"target\":").nth(1)?.split("\"name\":\"").nth(1)?.split('"').next()?;
-        let name = match kind {
-            "test" | "bin" => format!("{package}/{target}"),
-            "lib" => format!("{package}/lib"),
-            _ => return None,
-        };
-        is_test.then(|| Stage {
-            name,
-            package: Some(package.to_string()),
-            executable: executable.into(),
-            words: Vec::new(),
-            folder: folder.to_path_buf(),
-        })
+    /// Cargo in the copy.
+    fn command(&self) -> Command {
+        let mut command = project::cargo(&[]);
+        command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        command
     }
 
-    fn cargo(&self, words: &[String]) -> Result<String, String> {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    fn cargo(&self, words: &[String]) -> Result<(), String> {
         println!("mutants: cargo {}", words.join(" "));
-        let mut command = Command::new(program);
-        command.args(words).arg("--quiet").current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
-        let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-        match done {
-            Ok(done) if done.status.success() => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
+        match self.command().args(words).arg("--quiet").stdin(Stdio::null()).status() {
+            Ok(status) if status.success() => Ok(()),
             Ok(_) => Err("the copy does not build: a replacement in the list may be wrong, see above".to_string()),
             Err(error) => Err(format!("cargo: {error}")),
         }
@@ -345,20 +329,6 @@ pub(crate) fn in_order<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn test_programs_are_parsed_from_cargos_output() {
-        let tree = CopiedTree { tree: "/tree".into(), target: "/target".into() };
-        let line = "{\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\"manifest_path\":\"/tree/crates/engine/Cargo.toml\",\
-                    \"target\":{\"kind\":[\"test\"],\"crate_types\":[\"bin\"],\"name\":\"requests\",\"test\":true},\
-                    \"profile\":{\"opt_level\":\"1\",\"test\":true},\"executable\":\"/target/debug/deps/requests-1\"}";
-        let stage = tree.stage_of(line).expect("a test");
-        assert_eq!((stage.name.as_str(), stage.folder.to_str()), ("engine/requests", Some("/tree/crates/engine")));
-        let library = line.replace("\"kind\":[\"test\"]", "\"kind\":[\"lib\"]");
-        assert_eq!(tree.stage_of(&library).expect("unit tests").name, "engine/lib");
-        let program = line.replace("\"1\",\"test\":true", "\"1\",\"test\":false");
-        assert!(tree.stage_of(&program).is_none());
-    }
 
     #[test]
     fn a_suite_is_a_stage_of_each_of_its_files() {

@@ -7,7 +7,6 @@ use super::machine::{Disk, Machine, Scratch};
 use super::{Lab, checked, host, output_of, twice};
 use crate::project;
 use crate::stage::Tally;
-use std::path::PathBuf;
 use std::process::Command;
 
 const SCRIPT: &str = include_str!("../../../../tests/vm/day.sh");
@@ -18,13 +17,10 @@ const DEVICES: [&str; 7] = ["m0", "m1", "m2", "m3", "m4", "m5", "spare"];
 /// Lives through a day, and gives its members to the kernel: it has nothing to resync or recover, and its `check` counts 0.
 pub(crate) fn run(release: Release) -> Lab<Tally> {
     let uraid = host::uraid()?;
-    let root = project::root();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--quiet", "--release", "--package", "uraid-blackbox", "--bin", "uraid-day"];
-    output_of(Command::new(cargo).args(build).current_dir(&root))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    output_of(&mut project::cargo(&build))?;
     let scratch = Scratch::new("uraid-day")?;
-    let mut day = Command::new(root.join(target).join("release/uraid-day"));
+    let mut day = Command::new(project::target().join("release/uraid-day"));
     println!("{}", output_of(day.arg("--keep").arg(&scratch.path).env("URAID_BIN", uraid))?.trim());
     let facts = twice("the members of a day", || {
         let disk = |name: &str| Disk { image: scratch.path.join(name), is_read_only: false };

@@ -22,11 +22,8 @@ pub(crate) fn uraid() -> Lab<PathBuf> {
     if let Some(path) = std::env::var_os("URAID_BIN") {
         return Ok(PathBuf::from(path));
     }
-    let root = project::root();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    output_of(Command::new(cargo).args(["build", "--quiet", "--release", "--package", "uraid"]).current_dir(&root))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(root.join(target).join("release/uraid"))
+    output_of(&mut project::cargo(&["build", "--quiet", "--release", "--package", "uraid"]))?;
+    Ok(project::target().join("release/uraid"))
 }
 
 /// An image full of random bytes: what was on a disk before it became a member.

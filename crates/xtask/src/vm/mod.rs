@@ -123,20 +123,15 @@ fn checked(title: &str, found: Lab<String>, wanted: &str) -> Tally {
     Tally::one(holds)
 }
 
-/// Fetches the guest's kernels ahead of the first machine. Whether they are there.
-pub(crate) fn fetch_kernels() -> bool {
-    [Release::Trixie, Release::Bookworm].into_iter().all(|release| match kernel::kernel(release) {
+/// Fetches the kernel of the short form ahead of the first machine. Whether it is there.
+pub(crate) fn fetch_kernel() -> bool {
+    match kernel::kernel(Release::USUAL) {
         Ok(_) => true,
         Err(error) => {
             println!("vm: {error}");
             false
         }
-    })
-}
-
-/// `vm matrix`, as a stage of a check run.
-pub(crate) fn matrix() -> Tally {
-    matrix_on(Release::USUAL)
+    }
 }
 
 /// `vm matrix --short`, as a stage of a check run.
@@ -194,16 +189,45 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
         println!("vm matrix runs on one kernel at a time");
         return false;
     }
-    let chosen = kernels.first().copied();
+    let Some(tally) = form(&words, kernels.first().copied()) else { return false };
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    tally.failed == 0 && tally.passed > 0
+}
+
+/// Every form, each on its own kernels, and the short one on the newest: whether all passed, and what was counted.
+pub(crate) fn everything() -> (bool, String) {
+    let forms: [&[&str]; 10] = [
+        &[],
+        &["--full"],
+        &["--bad-blocks"],
+        &["--bitmap"],
+        &["--handover"],
+        &["--force"],
+        &["--ppl"],
+        &["--rebuild"],
+        &["--reshape"],
+        &["--short"],
+    ];
+    let mut sum = Tally::default();
+    for words in forms {
+        let release = (words == ["--short"]).then_some(Release::Sid);
+        println!("=== vm matrix {}", words.join(" "));
+        sum.add(form(words, release).unwrap_or(Tally::one(false)));
+    }
+    (sum.failed == 0, format!("{} passed, {} failed", sum.passed, sum.failed))
+}
+
+/// One form. `None`: there is no such form, as was said.
+fn form(words: &[&str], chosen: Option<Release>) -> Option<Tally> {
     let one = chosen.unwrap_or(Release::USUAL);
-    let tally = match words.as_slice() {
+    let tally = match words {
         [] => matrix_on(one),
-        ["--short"] => chosen.map_or_else(matrix_short, matrix_short_on),
+        ["--short"] => matrix_short_on(one),
         ["--full", rest @ ..] => {
             let minutes = rest.first().map(|word| word.parse::<u64>());
             let (true, Ok(minutes)) = (rest.len() <= 1, minutes.transpose()) else {
                 println!("vm matrix --full takes a number of minutes, or nothing");
-                return false;
+                return None;
             };
             tally_of(matrix::run_full(chosen, minutes))
         }
@@ -218,11 +242,10 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
         ["--reshape"] => reshape::run_full(chosen),
         _ => {
             println!("vm matrix takes {FORMS}");
-            return false;
+            return None;
         }
     };
-    println!("{} passed, {} failed", tally.passed, tally.failed);
-    tally.failed == 0 && tally.passed > 0
+    Some(tally)
 }
 
 /// `vm golden [NAME]...`: makes the golden files anew.

@@ -1,0 +1,163 @@
+//! `cargo xtask deep [PART]...`: the proofs that take long, each noted in `docs/proof.md` with its commit and date.
+//! Owns: the parts, which of them are due, how old their results are. Not here: any proof.
+//! Invariant: a part that failed is noted as failed, never as run.
+
+use crate::proof::{self, Region};
+use crate::stage::{Tally, run_counted};
+use crate::{fuzz, mutants, project, prove, vm};
+use std::process::Command;
+use std::time::Instant;
+
+/// Results that are older, in commits, are announced loudly.
+const COMMITS_MAX: u64 = 30;
+
+/// The documentation is for contributors: it includes private items, and may link to them.
+const DOC_LINTS: &str = "-D warnings -A rustdoc::private_intra_doc_links";
+
+/// A part, and what it does: whether it is good, and what it counted.
+struct Part {
+    name: &'static str,
+    about: &'static str,
+    run: fn() -> (bool, String),
+}
+
+const PARTS: [Part; 9] = [
+    Part { name: "features", about: "clippy of what features of tests compile", run: features },
+    Part { name: "documentation", about: "the documentation of all crates, the book", run: documentation },
+    Part { name: "prove", about: "every proof that counts, for 10 minutes", run: || prove::counted(600) },
+    Part { name: "loom", about: "every order of a few events of threads", run: loom },
+    Part { name: "shuttle", about: "stops and failures, in random orders of threads", run: shuttle },
+    Part { name: "museum", about: "historical bugs, rare branches", run: museum },
+    Part { name: "vm", about: "the real md driver, every form", run: vm::everything },
+    Part { name: "fuzz", about: "ten minutes of each target", run: || told(fuzz::run(&["--time", "10m"])) },
+    Part { name: "mutants", about: "the whole list of faults", run: mutants::whole },
+];
+
+/// The parts that are named; without names those whose code has changed since their last run, or that failed in it.
+/// Whether all that ran are good.
+pub(crate) fn run(names: &[&str]) -> bool {
+    let is_unknown = |name: &&&str| PARTS.iter().all(|part| part.name != **name);
+    if let Some(name) = names.iter().find(is_unknown) {
+        eprintln!("deep: there is no part {name}; there are");
+        PARTS.iter().for_each(|part| eprintln!("  {:<14} {}", part.name, part.about));
+        return false;
+    }
+    let mut is_good = true;
+    for part in &PARTS {
+        let row = proof::rows(Region::Deep).into_iter().find(|row| row[0] == part.name);
+        let is_done = row.is_some_and(|row| !is_failed(&row) && proof::is_same_code(&row[2]));
+        if !names.is_empty() && !names.contains(&part.name) {
+            continue;
+        }
+        if names.is_empty() && is_done {
+            println!("deep: {}: it was run on this code: {0} runs it again", part.name);
+            continue;
+        }
+        is_good &= run_part(part);
+    }
+    is_good
+}
+
+fn run_part(part: &Part) -> bool {
+    println!("=== deep: {}: {}", part.name, part.about);
+    let began = Instant::now();
+    let (is_good, result) = (part.run)();
+    let seconds = began.elapsed().as_secs();
+    let result = if is_good { result } else { format!("**failed**: {result}") };
+    println!("--- deep: {}: {result} in {seconds} s", part.name);
+    let commit = proof::commit().unwrap_or_else(|| "unknown".to_string());
+    let row = vec![part.name.to_string(), proof::today(), commit, seconds.to_string(), result.replace('|', "/")];
+    let mut rows = proof::rows(Region::Deep);
+    match rows.iter_mut().find(|row| row[0] == part.name) {
+        Some(old) => *old = row,
+        None => rows.push(row),
+    }
+    if let Err(error) = proof::write(Region::Deep, &rows) {
+        println!("deep: the result is not noted: {error}");
+        return false;
+    }
+    is_good
+}
+
+fn is_failed(row: &[String]) -> bool {
+    row.last().is_none_or(|result| result.starts_with("**failed**"))
+}
+
+/// Prints how old each part's result is, in commits and days.
+pub(crate) fn print_age() {
+    let rows = proof::rows(Region::Deep);
+    println!("\n{:<16} {:<12} {:>8} {:>6}", "deep", "commit", "commits", "days");
+    let mut is_loud = false;
+    for part in &PARTS {
+        let row = rows.iter().find(|row| row[0] == part.name);
+        let commits = row.and_then(|row| commits_since(&row[2]));
+        let days = row.and_then(|row| days_since(&row[1]));
+        let number = |number: Option<u64>| number.map_or_else(|| "-".to_string(), |number| number.to_string());
+        let what = row.map_or("never run", |row| row[2].as_str());
+        let failed = if row.is_some_and(|row| is_failed(row)) { "  FAILED" } else { "" };
+        println!("{:<16} {what:<12} {:>8} {:>6}{failed}", part.name, number(commits), number(days));
+        is_loud |= !failed.is_empty() || commits.is_none_or(|commits| commits > COMMITS_MAX);
+    }
+    if is_loud {
+        println!("\n!!! Long proofs have not been run, have failed, or are more than {COMMITS_MAX} commits old.");
+        println!("!!! `cargo xtask deep` runs those that are due; `cargo xtask deep PART` one of them.");
+    }
+}
+
+fn commits_since(commit: &str) -> Option<u64> {
+    project::git(&["rev-list", "--count", &format!("{}..HEAD", commit.trim_end_matches('+'))])?.parse().ok()
+}
+
+fn days_since(date: &str) -> Option<u64> {
+    let seconds = Command::new("date").args(["-u", "-d", date, "+%s"]).output().ok()?;
+    let seconds: u64 = String::from_utf8_lossy(&seconds.stdout).trim().parse().ok()?;
+    Some(std::time::UNIX_EPOCH.elapsed().ok()?.as_secs().saturating_sub(seconds) / 86_400)
+}
+
+// ---- parts
+
+fn told(is_good: bool) -> (bool, String) {
+    (is_good, if is_good { "nothing found" } else { "see its output" }.to_string())
+}
+
+fn counted(tally: Tally) -> (bool, String) {
+    (tally.failed == 0, format!("{} passed, {} failed", tally.passed, tally.failed))
+}
+
+fn features() -> (bool, String) {
+    let mut tally = Tally::default();
+    for (package, features) in [("uraid-sim", "shuttle,sabotage,marks"), ("uraid-host", "loom")] {
+        let words = ["clippy", "-p", package, "--all-targets", "--features", features, "--", "-D", "warnings"];
+        tally.add(run_counted(&mut project::cargo(&words)));
+    }
+    counted(tally)
+}
+
+fn documentation() -> (bool, String) {
+    let words = ["doc", "--workspace", "--no-deps", "--keep-going", "--document-private-items"];
+    let mut tally = run_counted(project::cargo(&words).env("RUSTDOCFLAGS", DOC_LINTS));
+    // Not a part of a Rust toolchain: `cargo install mdbook`.
+    tally.add(run_counted(Command::new("mdbook").args(["build", "docs/operating"]).current_dir(project::root())));
+    counted(tally)
+}
+
+fn loom() -> (bool, String) {
+    let words = ["test", "--release", "-p", "uraid-host", "--features", "loom", "--test", "loom"];
+    counted(run_counted(&mut project::cargo(&words)))
+}
+
+fn shuttle() -> (bool, String) {
+    counted(run_counted(&mut simulator(&["shuttle"])))
+}
+
+fn museum() -> (bool, String) {
+    counted(run_counted(&mut simulator(&["museum", "marks"])))
+}
+
+/// Tests of the simulator with all of its features.
+fn simulator(tests: &[&str]) -> Command {
+    let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES];
+    let mut command = project::cargo(&words);
+    command.args(tests.iter().flat_map(|test| ["--test", test]));
+    command
+}

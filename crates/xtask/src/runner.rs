@@ -1,0 +1,193 @@
+//! Runs test programs side by side, and prints what failed.
+//! Owns: which programs run alone, how many run at once, the log of each. Not here: building them (`programs`).
+//! Invariant: every program that was built runs to its end or to its time limit, and a limit is a failure.
+
+use crate::programs::TestProgram;
+use crate::stage::{Tally, count_line};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What a program needs of the machine while it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Group {
+    /// It runs beside others.
+    Beside,
+    /// It works on devices and mounts of the system: one of these at a time.
+    Root,
+    /// It measures time or memory: nothing else runs.
+    Quiet,
+}
+
+/// Programs that do not run just beside all others. `*` at the end stands for any rest.
+const GROUPS: [(&str, Group); 13] = [
+    ("blackbox/filesystems", Group::Root),
+    ("host/loops", Group::Root),
+    ("uraid/pulled", Group::Root),
+    ("uraid/vanishing", Group::Root),
+    ("uraid/disk_figures", Group::Root),
+    ("host/measure", Group::Quiet),
+    ("uraid/bench", Group::Quiet),
+    ("uraid/memory", Group::Quiet),
+    ("uraid/stall_figures", Group::Quiet),
+    ("uraid/hung_figures", Group::Quiet),
+    ("uraid/start_figures", Group::Quiet),
+    ("export-nbd/stalled", Group::Quiet),
+    ("blackbox/idle_clients", Group::Quiet),
+];
+
+/// Threads of a program whose tests mostly wait for servers and members; others have one for each processor.
+const WAITING: [(&str, usize); 3] = [("uraid/suite", 4), ("blackbox/suite", 4), ("uraid/hung", 4)];
+
+/// The longest programs: they begin first, so that none of them is left alone at the end.
+const LONG: [&str; 6] =
+    ["uraid/suite", "sim/suite", "sim/directed", "blackbox/kill_storm", "uraid/ten_minutes", "engine/suite"];
+
+/// A program that takes longer is killed: the longest one takes two minutes.
+const TIME_MAX: Duration = Duration::from_secs(900);
+
+/// Programs at once: more than processors, because many wait.
+const AT_ONCE: usize = 3;
+
+/// Runs all of them, with these variables set; the logs go into `logs`.
+pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, &str)], logs: &Path) -> Tally {
+    if let Err(error) = std::fs::create_dir_all(logs) {
+        println!("{}: {error}", logs.display());
+        return Tally::one(false);
+    }
+    let (quiet, mut beside): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| group(&program.name) == Group::Quiet);
+    beside.sort_by_key(|program| LONG.iter().position(|long| *long == program.name).unwrap_or(LONG.len()));
+    let mut tally = side_by_side(beside, AT_ONCE, environment, logs);
+    tally.add(side_by_side(quiet, 1, environment, logs));
+    tally
+}
+
+fn side_by_side(programs: Vec<TestProgram>, at_once: usize, environment: &[(&str, &str)], logs: &Path) -> Tally {
+    let left = Mutex::new(VecDeque::from(programs));
+    let (tally, root) = (Mutex::new(Tally::default()), Mutex::new(()));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().expect("no thread panics with it").pop_front();
+                    let Some(program) = next else { return };
+                    let _one = (group(&program.name) == Group::Root).then(|| root.lock());
+                    let result = one(&program, environment, logs);
+                    tally.lock().expect("no thread panics with it").add(result);
+                }
+            });
+        }
+    });
+    tally.into_inner().expect("no thread panics with it")
+}
+
+fn group(name: &str) -> Group {
+    GROUPS.iter().find(|(of, _)| *of == name).map_or(Group::Beside, |(_, group)| *group)
+}
+
+/// Runs one program, and prints a line of it; all that it has said, if it failed.
+fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Tally {
+    let log = logs.join(program.name.replace('/', "-")).with_extension("txt");
+    let began = Instant::now();
+    let mut command = program.command();
+    command.envs(environment.iter().copied());
+    if let Some((_, threads)) = WAITING.iter().find(|(name, _)| *name == program.name) {
+        command.env("RUST_TEST_THREADS", threads.to_string());
+    }
+    let outcome = run_to_log(command, &log, TIME_MAX);
+    let said = std::fs::read(&log).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let mut tally = Tally::default();
+    said.lines().for_each(|line| tally.add(count_line(line)));
+    let took = began.elapsed().as_secs_f64();
+    let what = match outcome {
+        Ok(Some(status)) if status.success() && tally.failed == 0 => "ok",
+        Ok(Some(_)) => "FAILED",
+        Ok(None) => "FAILED: it was killed, because it did not end in time",
+        Err(_) => "FAILED: it could not be started",
+    };
+    println!("{:<28} {took:>7.1} s {:>5} passed {:>3} failed  {what}", program.name, tally.passed, tally.failed);
+    if what != "ok" {
+        println!("{said}\n--- {} ({})", program.name, log.display());
+        tally.failed = tally.failed.max(1);
+    }
+    tally
+}
+
+/// The status of a command whose output goes to a file; `None`: it did not end in time, and was killed with all that it
+/// started.
+fn run_to_log(mut command: Command, log: &Path, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let out = File::create(log)?;
+    let mut child = command.stdout(out.try_clone()?).stderr(out).process_group(0).spawn()?;
+    let ended = wait(&mut child, limit)?;
+    if ended.is_none() {
+        // Servers that a test started are in its group.
+        let group = format!("-{}", child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+        child.wait()?;
+    }
+    Ok(ended)
+}
+
+fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if began.elapsed() < limit => std::thread::sleep(Duration::from_millis(20)),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Where the logs of a run are.
+pub(crate) fn logs() -> PathBuf {
+    crate::project::target().join("test-logs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A test program that is a shell script.
+    fn script(name: &str, text: &str, folder: &Path) -> TestProgram {
+        use std::os::unix::fs::PermissionsExt;
+        let executable = folder.join(name.replace('/', "-"));
+        std::fs::write(&executable, format!("#!/bin/sh\n{text}\n")).expect("written");
+        std::fs::set_permissions(&executable, std::fs::Permissions::from_mode(0o755)).expect("made executable");
+        TestProgram { name: name.into(), package: "a".into(), executable, folder: folder.into() }
+    }
+
+    #[test]
+    fn results_are_summed_and_a_program_without_them_must_succeed() {
+        let folder = std::env::temp_dir().join(format!("uraid-runner-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("made");
+        let programs = vec![
+            script("a/good", "echo 'test result: ok. 5 passed; 0 failed; 0 ignored'; echo $WORD", &folder),
+            script("a/bad", "echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101", &folder),
+            script("a/dead", "kill -9 $$", &folder),
+            script("uraid/bench", "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'", &folder),
+        ];
+        let tally = run(programs, &[("WORD", "set")], &folder.join("logs"));
+        assert_eq!(tally, Tally { passed: 8, failed: 2 });
+        let log = std::fs::read_to_string(folder.join("logs/a-good.txt")).expect("a log");
+        assert!(log.ends_with("set\n"), "{log}");
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed() {
+        let log = std::env::temp_dir().join(format!("uraid-runner-log-{}", std::process::id()));
+        let mut sleeps = Command::new("sh");
+        sleeps.args(["-c", "sleep 600 & wait"]);
+        let began = Instant::now();
+        assert!(run_to_log(sleeps, &log, Duration::from_millis(200)).expect("it starts").is_none());
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::fs::remove_file(&log).expect("removed");
+    }
+}
