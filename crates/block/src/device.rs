@@ -41,6 +41,25 @@ pub struct Geometry {
     pub volatile_cache: bool,
 }
 
+impl Geometry {
+    /// Of a disk of this size: sectors of 512 bytes, no chunks, no discard, and a write can be lost before a flush.
+    pub const fn of_disk(size: Sectors) -> Geometry {
+        Geometry {
+            size,
+            logical_block: Sectors(1),
+            physical_block: Sectors(1),
+            chunk: Sectors::ZERO,
+            stripe: Sectors::ZERO,
+            io_max: Sectors(1 << 20),
+            segments_max: 1024,
+            discard_granularity: Sectors::ZERO,
+            fast_holes: false,
+            fast_zeroes: false,
+            volatile_cache: true,
+        }
+    }
+}
+
 /// A stretch of sectors of one kind, as far as the kind is known without reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allocation {

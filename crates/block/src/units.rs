@@ -140,6 +140,13 @@ address! {
     Sector
 }
 
+impl Sector {
+    /// The address of its first byte. Panics at or above 2^64 bytes: sizes are bounded where they are parsed.
+    pub const fn first_byte(self) -> u64 {
+        Sectors(self.0).bytes()
+    }
+}
+
 /// A stretch of one address space: `length` sectors from `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Extent<A> {
