@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
-use uraid_format::{Role, SetName, Superblock};
-use uraid_layout::{Layout, Level, default_layout};
+use uraid_format::create::{CreateOptions, NewMember, create};
+use uraid_format::{Role, Superblock};
+use uraid_layout::{Layout, Level};
 
 const MEMBERS: usize = 4;
 const DEVICE: Sectors = Sectors(40960);
@@ -48,22 +48,8 @@ enum Landed {
 
 impl Model {
     fn new(level: Level) -> Model {
-        let options = CreateOptions {
-            version: uraid_format::Version::V1_2,
-            level,
-            layout: default_layout(level),
-            chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
-            raid_disks: MEMBERS as u16,
-            spare_devices: 0,
-            size: None,
-            data_offset: None,
-            set_uuid: [7; 16],
-            set_name: SetName::default(),
-            now_seconds: 1_700_000_000,
-            assume_clean: true,
-            force: false,
-            policy: NewPolicy::Resync,
-        };
+        let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) };
+        let options = CreateOptions { chunk, assume_clean: true, ..CreateOptions::new(level, MEMBERS as u16, [7; 16]) };
         let device = |n: usize| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
         let made = create(&options, &(0..MEMBERS).map(device).collect::<Vec<_>>()).unwrap();
         Model {

@@ -4,9 +4,9 @@
 
 use uraid_block::{Sectors, Slot};
 use uraid_engine::{AssembleOptions, Candidate, MemberPlan, Place, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
-use uraid_format::{Features, Role, SetName, Superblock, location_v12};
-use uraid_layout::{Level, default_layout};
+use uraid_format::create::{CreateOptions, NewMember, create};
+use uraid_format::{Features, Role, Superblock, location_v12};
+use uraid_layout::Level;
 
 const DEVICE: Sectors = Sectors(40960);
 
@@ -32,20 +32,11 @@ impl Random {
 
 fn array(level: Level) -> Vec<Candidate> {
     let options = CreateOptions {
-        version: uraid_format::Version::V1_2,
-        level,
-        layout: default_layout(level),
         chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
-        raid_disks: 4,
         spare_devices: u16::from(!matches!(level, Level::Linear | Level::Raid0)),
-        size: None,
-        data_offset: None,
-        set_uuid: [7; 16],
-        set_name: SetName::default(),
         now_seconds: 1_700_000_000,
         assume_clean: true,
-        force: false,
-        policy: NewPolicy::Resync,
+        ..CreateOptions::new(level, 4, [7; 16])
     };
     let count = options.raid_disks + options.spare_devices;
     let members: Vec<_> = (0..count).map(|n| NewMember::Device { size: DEVICE, uuid: [n as u8; 16] }).collect();

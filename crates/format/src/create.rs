@@ -12,7 +12,7 @@ use crate::ppl::{PPL_HEADER_BYTES, PplHeader};
 use crate::superblock::{HEADER_BYTES, data_offset_min};
 use crate::{BadBlocks, Features, FlagChange, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version, bad_blocks};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
-use uraid_layout::{Layout, Level, Spec};
+use uraid_layout::{Layout, Level, Spec, default_chunk, default_layout};
 
 pub use bitmap::{BitmapToAdd, NewPolicy, NoBitmapPlace, bitmap_to_add};
 pub use error::CreateError;
@@ -52,6 +52,29 @@ pub struct CreateOptions {
     pub force: bool,
     /// How it is made consistent after a crash.
     pub policy: NewPolicy,
+}
+
+impl CreateOptions {
+    /// What mdadm chooses for such an array without further options. It has no name, was made in 1970, and has no spares:
+    /// a caller sets what it knows better. `set_uuid` must be of this array only.
+    pub fn new(level: Level, raid_disks: u16, set_uuid: [u8; 16]) -> CreateOptions {
+        CreateOptions {
+            version: Version::V1_2,
+            level,
+            layout: default_layout(level),
+            chunk: default_chunk(level),
+            raid_disks,
+            spare_devices: 0,
+            size: None,
+            data_offset: None,
+            set_uuid,
+            set_name: SetName::default(),
+            now_seconds: 0,
+            assume_clean: false,
+            force: false,
+            policy: NewPolicy::IfLarge,
+        }
+    }
 }
 
 /// One entry of the list of members.

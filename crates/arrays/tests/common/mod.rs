@@ -3,10 +3,9 @@
 
 use uraid_block::Sectors;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
-use uraid_format::{SetName, Version};
+use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_host::{Access, Claimed};
-use uraid_layout::{Level, default_layout};
+use uraid_layout::Level;
 
 /// `count` members like `member`, which is `mem:SIZE` or `null:SIZE`.
 pub(crate) fn claimed(member: &str, count: u16) -> Vec<Claimed> {
@@ -15,22 +14,7 @@ pub(crate) fn claimed(member: &str, count: u16) -> Vec<Claimed> {
 
 /// A new array over `count` members of this size.
 pub(crate) fn plan(level: Level, chunk: Sectors, count: u16, member_size: Sectors) -> StartPlan {
-    let options = CreateOptions {
-        version: Version::V1_2,
-        level,
-        layout: default_layout(level),
-        chunk,
-        raid_disks: count,
-        spare_devices: 0,
-        size: None,
-        data_offset: None,
-        set_uuid: [7; 16],
-        set_name: SetName::new("", "trial").expect("the name is short"),
-        now_seconds: 1,
-        assume_clean: true,
-        force: false,
-        policy: NewPolicy::Resync,
-    };
+    let options = CreateOptions { chunk, assume_clean: true, ..CreateOptions::new(level, count, [7; 16]) };
     let devices: Vec<NewMember> =
         (0..count).map(|n| NewMember::Device { size: member_size, uuid: [n as u8 + 1; 16] }).collect();
     let superblocks = create(&options, &devices).expect("the options are right").superblocks;

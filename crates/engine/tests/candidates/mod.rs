@@ -5,9 +5,9 @@
 
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Place, StartPlan, assemble};
-use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
+use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_format::{Role, SetName, Superblock};
-use uraid_layout::{Level, default_layout};
+use uraid_layout::Level;
 
 pub const DEVICE: Sectors = Sectors(40960);
 pub const FORCE: AssembleOptions = AssembleOptions { force: true, run: false, read_only: false };
@@ -15,21 +15,15 @@ pub const RUN: AssembleOptions = AssembleOptions { force: false, run: true, read
 
 /// A clean array with ten events; `spares` behind the slots.
 pub fn array(level: Level, slots: u16, spares: u16) -> Vec<Candidate> {
+    let chunk = if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) };
+    let (spare_devices, set_name) = (spares, SetName::new("", "r").unwrap());
     let options = CreateOptions {
-        version: uraid_format::Version::V1_2,
-        level,
-        layout: default_layout(level),
-        chunk: if level == Level::Raid1 { Sectors::ZERO } else { Sectors(128) },
-        raid_disks: slots,
-        spare_devices: spares,
-        size: None,
-        data_offset: None,
-        set_uuid: [7; 16],
-        set_name: SetName::new("", "r").unwrap(),
+        chunk,
+        spare_devices,
+        set_name,
         now_seconds: 1_700_000_000,
         assume_clean: true,
-        force: false,
-        policy: NewPolicy::Resync,
+        ..CreateOptions::new(level, slots, [7; 16])
     };
     let device = |n: u16| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
     let made = create(&options, &(0..slots + spares).map(device).collect::<Vec<_>>()).unwrap();
