@@ -8,6 +8,7 @@
 mod bitmap;
 mod choose;
 mod error;
+mod examine;
 mod ppl;
 mod reshape;
 mod start;
@@ -23,6 +24,7 @@ use uraid_layout::Layout;
 
 pub use bitmap::BitmapPlan;
 pub use error::{AssembleError, Duplicate, History, Named, PartlyRecovered, SetCount, Unsupported};
+pub use examine::{ExamineError, Examined, assemble_examined, examine};
 pub use ppl::{PplPlan, PplReplay};
 pub use reshape::{HalfReshaped, assemble_half_reshaped};
 

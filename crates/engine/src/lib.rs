@@ -79,8 +79,9 @@ extern crate self as uraid_engine;
 
 pub use array::Array;
 pub use assemble::{
-    AssembleError, AssembleOptions, BitmapPlan, Candidate, HalfReshaped, MemberPlan, PartlyRecovered, Place, PplPlan,
-    PplReplay, ReadOnlyReason, Refusal, Refused, StartPlan, assemble, assemble_half_reshaped,
+    AssembleError, AssembleOptions, BitmapPlan, Candidate, ExamineError, Examined, HalfReshaped, MemberPlan,
+    PartlyRecovered, Place, PplPlan, PplReplay, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
+    assemble_examined, assemble_half_reshaped, examine,
 };
 pub use bad_blocks::BadBlockList;
 pub use bitmap::BitmapStatus;
