@@ -1,6 +1,53 @@
 //! The brain: array state, request paths, epochs, rows, the metadata writer, assembly.
 //! Owns: how far each member is trusted, and in which order things become durable. Not here: how a device does I/O.
 //! Invariant: no write is answered before the superblocks say truthfully which members hold it.
+//!
+//! A raid6 over four `Vec<u8>`s, read after two of them are lost:
+//! ```
+//! use std::error::Error;
+//! use uraid_block::{Arena, Device, Fua, MemoryDevice, Sector, Sectors};
+//! use uraid_engine::local::{LocalArray, LocalWorld};
+//! use uraid_engine::{AssembleOptions, Config, assemble_examined, examine};
+//! use uraid_format::create::{CreateOptions, NewMember, create, writes};
+//! use uraid_layout::Level;
+//!
+//! fn assembled(devices: &[MemoryDevice], options: &AssembleOptions) -> Result<LocalArray<MemoryDevice>, Box<dyn Error>> {
+//!     let examined = |device: &MemoryDevice| examine(device.geometry().size, |at, into| device.read_at(at, into));
+//!     let found = devices.iter().map(examined).collect::<Result<Vec<_>, _>>()?;
+//!     let plan = assemble_examined(&found, options)?;
+//!     let members = plan.members.iter().map(|member| devices[member.candidate].clone()).collect();
+//!     let world = LocalWorld::new(&plan, 1_700_000_000);
+//!     Ok(LocalArray::new(world, &plan, members, Config::default()))
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn Error>> {
+//!     let mut devices: Vec<MemoryDevice> = (0..4).map(|_| MemoryDevice::new(vec![0; 8 << 20])).collect();
+//!     let members: Vec<_> = (1..5).map(|n| NewMember::Device { size: Sectors(8 << 11), uuid: [n; 16] }).collect();
+//!     let created = create(&CreateOptions::new(Level::Raid6, 4, [42; 16]), &members)?;
+//!     for (device, superblock) in devices.iter().zip(created.superblocks.iter().flatten()) {
+//!         for (at, bytes) in writes(superblock, created.bitmap.as_ref()) {
+//!             device.write_at(at.first_byte(), &bytes)?;
+//!         }
+//!     }
+//!
+//!     let (arena, text) = (Arena::new(0, 16), "what the array keeps ".repeat(512 << 4).into_bytes());
+//!     let raid = assembled(&devices, &AssembleOptions::default())?;
+//!     raid.run(raid.array().start())?;
+//!     let mut buffer = arena.take(text.len())?;
+//!     buffer.copy_from(&text);
+//!     raid.run(raid.array().write(Sector(4096), buffer.freeze(), Fua::No))?;
+//!     raid.run(raid.array().wait(|_resync| {}))?;
+//!     raid.run(raid.array().stop())?;
+//!
+//!     devices.truncate(2);
+//!     let raid = assembled(&devices, &AssembleOptions { run: true, ..AssembleOptions::default() })?;
+//!     raid.run(raid.array().start())?;
+//!     assert_eq!(raid.array().status().picture(), "[UU__]");
+//!     let read = raid.run(raid.array().read(Sector(4096), arena.take(text.len())?))?;
+//!     assert_eq!(read.to_vec(), text);
+//!     Ok(())
+//! }
+//! ```
 
 mod allocation;
 mod array;
@@ -30,6 +77,7 @@ mod intent;
 mod join_error;
 mod late;
 mod lifecycle;
+pub mod local;
 mod log_order;
 mod mail;
 pub mod mark;

@@ -50,7 +50,7 @@ fn a_small_write_of_copies_allocates_nothing() {
         // The first write waits for the dirty mark, and makes the lists that later writes use again.
         let (first, bytes) = (array.clone(), arena.take_zeroed(4096).expect("nothing is taken"));
         let write = async move { first.write(Sector(0), bytes.freeze(), Fua::No).await.expect("written") };
-        machine.run(&array, vec![Box::pin(write)]);
+        machine.run(vec![Box::pin(write)]);
         let before = allocations();
         for at in (0..10_000).step_by(8) {
             let from = arena.take_zeroed(4096).expect("the last write gave its buffer back").freeze();

@@ -2,7 +2,7 @@
 //! marks atomic changes: by a lock prefix, or as an exchange with memory.
 //!
 //! Checked: buffers that are taken, cut, shared and returned; reads of null, of memory and of a file by io_uring, alone
-//! and merged; and all that the shard's loop does meanwhile. The engine above has no atomics at all.
+//! and merged; and all that the shard's loop does meanwhile. The engine above has no atomics on these paths.
 
 #![allow(unsafe_code, reason = "system calls")]
 #![cfg(target_arch = "x86_64")]

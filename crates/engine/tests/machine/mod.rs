@@ -1,31 +1,42 @@
-//! One shard with a clock that the test controls, and members with a fixed time per operation.
+//! An array on members with a fixed time per operation, on a clock that moves only when nothing else is to do.
 //! Owns: a started array, driving what its clients do. Not here: several shards, failures, what was written (`uraid-sim`).
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use uraid_block::{
-    Arena, Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, ShardIndex, Tick, WritePieces,
-};
-use uraid_engine::{Array, AssembleOptions, Candidate, Config, Mail, Pool, World, assemble};
-use uraid_format::SetName;
-use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
+use uraid_block::local::join_all;
+use uraid_block::{Device, ErrorKind, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, Tick, WritePieces};
+use uraid_engine::local::{LocalArray, LocalWorld};
+use uraid_engine::{Array, AssembleOptions, Candidate, Config, World, assemble};
+use uraid_format::create::{CreateOptions, NewMember, create};
 use uraid_layout::{Level, default_layout};
 
 /// A member that reads as its own number.
 pub(crate) struct Member {
     geometry: Geometry,
     number: u8,
-    world: Machine,
+    world: LocalWorld<Member>,
+    rules: Rc<Rules>,
+}
+
+/// What all members share.
+pub(crate) struct Rules {
+    io_takes: Duration,
+    /// How many reads each member has served.
+    pub(crate) reads: Vec<Cell<u64>>,
+    /// Members with sectors of their data that they cannot read.
+    pub(crate) unreadable: RefCell<Vec<(u8, u64)>>,
+    data_offset: Sectors,
 }
 
 impl Member {
     async fn take_time(&self) {
-        if !self.world.0.io_takes.is_zero() {
-            self.world.sleep(self.world.0.io_takes).await;
+        if !self.rules.io_takes.is_zero() {
+            self.world.sleep(self.rules.io_takes).await;
         }
     }
 }
@@ -37,16 +48,16 @@ impl Device for Member {
 
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         self.take_time().await;
-        let inside = &self.world.0;
+        let rules = &self.rules;
         let read = at.0..(at + into.length()).0;
-        let unreadable = inside.unreadable.borrow();
+        let unreadable = rules.unreadable.borrow();
         if unreadable
             .iter()
-            .any(|(member, sector)| *member == self.number && read.contains(&(inside.data_offset.0 + sector)))
+            .any(|(member, sector)| *member == self.number && read.contains(&(rules.data_offset.0 + sector)))
         {
             return Err(ErrorKind::Media.into());
         }
-        let reads = &self.world.0.reads[usize::from(self.number)];
+        let reads = &rules.reads[usize::from(self.number)];
         reads.set(reads.get() + 1);
         into.fill(self.number);
         Ok(into)
@@ -70,94 +81,43 @@ impl Device for Member {
     }
 }
 
-/// The shard.
+/// The array's machine. Clones are handles of the same one.
 #[derive(Clone)]
-pub(crate) struct Machine(pub(crate) Rc<Inside>);
-
-type Task = Pin<Box<dyn Future<Output = ()>>>;
-
-pub(crate) struct Inside {
-    arena: Arena,
-    now: Cell<Tick>,
-    io_takes: Duration,
-    /// How many reads each member has served.
-    pub(crate) reads: Vec<Cell<u64>>,
-    /// Members with sectors of their data that they cannot read.
-    pub(crate) unreadable: RefCell<Vec<(u8, u64)>>,
-    data_offset: Sectors,
-    mail: RefCell<Vec<Mail>>,
-    tasks: RefCell<Vec<Task>>,
+pub(crate) struct Machine {
+    local: Rc<LocalArray<Member>>,
+    pub(crate) rules: Rc<Rules>,
 }
 
-impl World for Machine {
-    type Member = Member;
+/// The array of these tests.
+pub(crate) type TestArray = Array<LocalWorld<Member>>;
 
-    fn now(&self) -> Tick {
-        self.0.now.get()
-    }
-
-    fn unix_seconds(&self) -> u64 {
-        0
-    }
-
-    fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
-        let (machine, end) = (self.clone(), self.now() + time);
-        std::future::poll_fn(move |_| if machine.now() < end { Poll::Pending } else { Poll::Ready(()) })
-    }
-
-    fn shard(&self) -> ShardIndex {
-        ShardIndex(0)
-    }
-
-    fn shards(&self) -> u16 {
-        1
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        self.0.tasks.borrow_mut().push(Box::pin(task));
-    }
-
-    fn post(&self, _to: ShardIndex, mail: Mail) {
-        self.0.mail.borrow_mut().push(mail);
-    }
-
-    fn arena(&self, _pool: Pool) -> &Arena {
-        &self.0.arena
-    }
-}
-
-/// The clock's step.
-const STEP: Duration = Duration::from_micros(5);
+/// A client of it.
+pub(crate) type Client = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Machine {
     /// Drives the array and these clients of it to their end; gives the time that took.
-    pub(crate) fn run(&self, array: &Rc<Array<Machine>>, mut clients: Vec<Task>) -> Duration {
-        let mut context = Context::from_waker(Waker::noop());
+    pub(crate) fn run(&self, clients: Vec<Client>) -> Duration {
         let began = self.now();
-        loop {
-            // It is unknown whether there is more to do now: run all ready tasks a few times.
-            for _ in 0..4 {
-                clients.retain_mut(|client| client.as_mut().poll(&mut context).is_pending());
-                self.0.mail.take().into_iter().for_each(|piece| array.deliver(piece));
-                let mut tasks = self.0.tasks.take();
-                tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
-                self.0.tasks.borrow_mut().extend(tasks);
-            }
-            if clients.is_empty() {
-                return self.now().since(began);
-            }
-            self.0.now.set(self.now() + STEP);
-        }
+        self.local.run(join_all(clients));
+        self.now().since(began)
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.local.world().now()
+    }
+
+    pub(crate) fn sleep(&self, time: Duration) -> impl Future<Output = ()> {
+        self.local.world().sleep(time)
     }
 }
 
 /// A started array of members that take the given time for each read and write.
-pub(crate) fn started(level: Level, members: u16, io_takes: Duration) -> (Machine, Rc<Array<Machine>>) {
+pub(crate) fn started(level: Level, members: u16, io_takes: Duration) -> (Machine, Rc<TestArray>) {
     started_as(level, default_layout(level), members, io_takes)
 }
 
 /// The same with a layout, as the superblock has it.
-pub(crate) fn started_as(level: Level, layout: u32, members: u16, io_takes: Duration) -> (Machine, Rc<Array<Machine>>) {
+pub(crate) fn started_as(level: Level, layout: u32, members: u16, io_takes: Duration) -> (Machine, Rc<TestArray>) {
     started_with(level, layout, members, io_takes, |_| true)
 }
 
@@ -168,24 +128,10 @@ pub(crate) fn started_with(
     members: u16,
     io_takes: Duration,
     can_discard: impl Fn(u16) -> bool,
-) -> (Machine, Rc<Array<Machine>>) {
+) -> (Machine, Rc<TestArray>) {
     let size = Sectors(1 << 16);
-    let options = CreateOptions {
-        version: uraid_format::Version::V1_2,
-        level,
-        layout,
-        chunk: if matches!(level, Level::Raid1 | Level::Linear) { Sectors::ZERO } else { Sectors(128) },
-        raid_disks: members,
-        spare_devices: 0,
-        size: None,
-        data_offset: None,
-        set_uuid: [7; 16],
-        set_name: SetName::new("", "still").expect("the name is short"),
-        now_seconds: 1,
-        assume_clean: true,
-        force: false,
-        policy: NewPolicy::Resync,
-    };
+    let chunk = if matches!(level, Level::Raid1 | Level::Linear) { Sectors::ZERO } else { Sectors(128) };
+    let options = CreateOptions { layout, chunk, assume_clean: true, ..CreateOptions::new(level, members, [7; 16]) };
     let devices: Vec<NewMember> =
         (0..members).map(|number| NewMember::Device { size, uuid: [number as u8 + 1; 16] }).collect();
     let creation = create(&options, &devices).expect("the options are right");
@@ -193,36 +139,20 @@ pub(crate) fn started_with(
         creation.superblocks.into_iter().flatten().map(|superblock| Candidate::new(superblock, size)).collect();
     let data_offset = Sectors(candidates[0].superblock.data_offset.0);
     let plan = assemble(&candidates, &AssembleOptions::default()).expect("a new array assembles");
-    let geometry = Geometry {
-        size,
-        logical_block: Sectors(1),
-        physical_block: Sectors(1),
-        chunk: Sectors::ZERO,
-        stripe: Sectors::ZERO,
-        io_max: size,
-        segments_max: 1024,
-        discard_granularity: Sectors(1),
-        fast_holes: false,
-        fast_zeroes: false,
-        volatile_cache: true,
-    };
-    let machine = Machine(Rc::new(Inside {
-        arena: Arena::new(16, 64),
-        now: Cell::new(Tick(0)),
+    let rules = Rc::new(Rules {
         io_takes,
         reads: (0..members).map(|_| Cell::new(0)).collect(),
         unreadable: RefCell::default(),
         data_offset,
-        mail: RefCell::default(),
-        tasks: RefCell::default(),
-    }));
+    });
+    let world = LocalWorld::new(&plan, 0);
     let member = |number| {
         let discard_granularity = if can_discard(number) { Sectors(1) } else { Sectors::ZERO };
-        let geometry = Geometry { discard_granularity, ..geometry.clone() };
-        Member { geometry, number: number as u8, world: machine.clone() }
+        let geometry = Geometry { discard_granularity, ..Geometry::of_disk(size) };
+        Member { geometry, number: number as u8, world: world.clone(), rules: rules.clone() }
     };
-    let array = Array::new(machine.clone(), &plan, (0..members).map(member).collect(), Config::default());
-    let starting = array.clone();
-    machine.run(&array, vec![Box::pin(async move { starting.start().await.expect("a clean array starts") })]);
-    (machine, array)
+    let local = LocalArray::new(world.clone(), &plan, (0..members).map(member).collect(), Config::default());
+    local.run(local.array().start()).expect("a clean array starts");
+    let array = local.array().clone();
+    (Machine { local: Rc::new(local), rules }, array)
 }
