@@ -30,7 +30,7 @@ mod timers;
 
 pub use extents::{ExtentState, FileExtent, file_extents};
 pub use fuse::{FuseDevice, FuseError, FuseMount, MountError};
-pub use limits::{TooFewDescriptors, ensure_descriptors};
+pub use limits::{TooFewDescriptors, close_descriptors_on_exec, ensure_descriptors};
 pub use member::{
     Access, BadSectors, Claimed, Holder, Identity, Medium, Member, OpenError, PathState, Target, Window, holder,
 };

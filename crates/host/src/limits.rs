@@ -1,8 +1,10 @@
-//! The limit on open file descriptors.
-//! Owns: raising the soft limit, and the refusal if that is not enough. Not here: opening anything.
+//! Open file descriptors: their limit, and those that this process was given.
+//! Owns: raising the soft limit, and the refusal if that is not enough; which descriptors a child inherits. Not here:
+//! opening anything.
 //! Invariant: a process that starts has room for its members, rings and mailboxes, and for clients.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::io;
 
 /// Descriptors beside those of shards, members and clients: the three standard ones, and some for short-lived files.
 const SLACK: u64 = 16;
@@ -36,6 +38,19 @@ pub fn ensure_descriptors(members: usize, shards: u16) -> Result<(), TooFewDescr
     }
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).map_err(|_| TooFewDescriptors { found, expected })
+}
+
+/// Lets programs that this process starts inherit no descriptor but those that they are given: also none that this process
+/// has inherited.
+pub fn close_descriptors_on_exec() -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let descriptor = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        if let Some(descriptor) = descriptor.filter(|descriptor| *descriptor > 2) {
+            // SAFETY: no pointers. The descriptor stays open here. If it is closed already, this fails.
+            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
 }
 
 fn needed(members: u64, shards: u64) -> u64 {

@@ -7,6 +7,7 @@ use crate::asking::{self, NoAnswer};
 use crate::pass_calls::{CheckResult, PassCall};
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
+use crate::runtime::{self, RuntimeError};
 use crate::{member_name, names};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -96,6 +97,9 @@ pub(crate) enum ClientError {
         /// Why.
         source: io::Error,
     },
+    /// Nobody can know what runs.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
     /// The server has not answered `fail` in time.
     #[error(
         "no answer to fail from {}{} within {after:?}: the superblocks of the other members are not written yet, because \
@@ -128,6 +132,13 @@ pub(crate) enum ClientError {
     /// The server refused the call.
     #[error(transparent)]
     Refused(#[from] RpcError),
+}
+
+impl ClientError {
+    /// Whether nothing is known of a running array, so that the members themselves may be asked.
+    pub(crate) fn leaves_members(&self) -> bool {
+        matches!(self, Self::NotRunning { .. } | Self::Directory { .. } | Self::Runtime(_))
+    }
 }
 
 /// A connection to a running array.
@@ -350,6 +361,7 @@ fn is_denied(error: &ClientError) -> bool {
         ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
         ClientError::NotRunning { .. }
         | ClientError::NotOfArray { .. }
+        | ClientError::Runtime(_)
         | ClientError::NoAnswer { .. }
         | ClientError::FailUnanswered { .. }
         | ClientError::Ending { .. }
@@ -388,13 +400,14 @@ pub(crate) fn find_within(
     }
     let array = array.unwrap_or_default();
     let not_running = || ClientError::NotRunning { array: array.to_owned() };
-    let directory = names::runtime_directory().map_err(|_| not_running())?;
     let name = names::file_name(names::without_host(array));
-    match Client::connect(&directory.join(format!("{name}.ctl"))) {
-        Ok(client) => return Ok(client),
-        Err(error @ ClientError::Foreign { .. }) => return Err(error),
-        // Nothing listens there, or this array cannot be asked; `answers` reports why.
-        Err(_) => {}
+    for directory in runtime::looked_through()? {
+        match Client::connect(&directory.join(format!("{name}.ctl"))) {
+            Ok(client) => return Ok(client),
+            Err(error @ ClientError::Foreign { .. }) => return Err(error),
+            // Nothing listens there, or this array cannot be asked; `answers` reports why.
+            Err(_) => {}
+        }
     }
     // Try the path as given first: resolving links would wait for a member that hangs.
     let written = member_name::as_written(array);
@@ -487,17 +500,18 @@ fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
 }
 
 fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
-    let Ok(directory) = names::runtime_directory() else { return Ok(Vec::new()) };
-    let entries = match std::fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(ClientError::Directory { path: directory, own: own_user(), source });
+    let mut paths = Vec::new();
+    for directory in runtime::looked_through()? {
+        match std::fs::read_dir(&directory) {
+            Ok(entries) => paths.extend(entries.flatten().map(|entry| entry.path())),
+            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ClientError::Directory { path: directory, own: own_user(), source });
+            }
+            Err(_) => {}
         }
-        Err(_) => return Ok(Vec::new()),
-    };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    }
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "ctl"));
-    paths.sort();
+    paths.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
     Ok(paths)
 }
 

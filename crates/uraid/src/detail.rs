@@ -13,7 +13,7 @@ use crate::draw::Drawing;
 use crate::opening::ServeError;
 use crate::probe::ProbeError;
 use crate::report::{Report, Verdict};
-use crate::{asking, check, complain, member_name, print, warn};
+use crate::{asking, check, complain, member_name, print, runtime, warn};
 pub(crate) use drawing::layout_of;
 use members::Told;
 pub(crate) use members::shape_of;
@@ -128,6 +128,7 @@ fn show<T>(args: &DetailArgs, arrays: &[T], text: fn(&T) -> String, json: fn(&T)
 /// Every array that runs now.
 fn find_all() -> Result<Told, DetailError> {
     let Running { reports, is_denied } = client::running()?;
+    runtime::say_not_shown(&reports);
     Ok(Told { reports, outcome: if is_denied { Err(DetailError::SomeDenied) } else { Ok(()) } })
 }
 
@@ -145,18 +146,14 @@ fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {
     };
     match client::find_within(first, args.control.as_deref(), time_max) {
         Ok(mut client) => Ok(with_others(vec![client.status()?], &args.named, time_max)),
-        Err(error @ (ClientError::NotRunning { .. } | ClientError::Directory { .. } | ClientError::Silent(_)))
-            if are_several =>
-        {
+        Err(error) if are_several && (error.leaves_members() || matches!(error, ClientError::Silent(_))) => {
             tell_members(args, &error)
         }
-        Err(error @ (ClientError::NotRunning { .. } | ClientError::Directory { .. })) => {
-            match first.map(exists).transpose() {
-                Ok(Some(true)) => tell_members(args, &error),
-                Ok(Some(false) | None) => Err(error.into()),
-                Err(silent) => Err(ClientError::from(silent).into()),
-            }
-        }
+        Err(error) if error.leaves_members() => match first.map(exists).transpose() {
+            Ok(Some(true)) => tell_members(args, &error),
+            Ok(Some(false) | None) => Err(error.into()),
+            Err(silent) => Err(ClientError::from(silent).into()),
+        },
         Err(error) => Err(error.into()),
     }
 }
@@ -199,7 +196,7 @@ fn with_others(mut reports: Vec<Report>, words: &[String], time_max: Option<Dura
 
 /// The members' superblocks. `error`: why no running array was found.
 fn tell_members(args: &DetailArgs, error: &ClientError) -> Result<Told, DetailError> {
-    if let ClientError::Directory { .. } = error {
+    if !matches!(error, ClientError::NotRunning { .. } | ClientError::Silent(_)) {
         complain(error);
     }
     members::tell(&args.named, args.member_timeout.limit())

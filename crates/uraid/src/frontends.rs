@@ -5,11 +5,10 @@
 
 use crate::cli::{ServeArgs, usage_error};
 use crate::files::Files;
-use crate::names;
 use crate::opening::{ServeError, Timeouts};
 use crate::stack::Stack;
+use crate::{names, runtime};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uraid_arrays::ArrayIndex;
@@ -126,9 +125,7 @@ fn listen_unix(path: &Path, mode: u32, timeouts: &Timeouts) -> Result<(Listener,
 }
 
 fn runtime_socket(name: &str, extension: &str) -> Result<PathBuf, ServeError> {
-    let directory = names::runtime_directory()?;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-    made.map_err(|source| ServeError::Directory { path: directory.clone(), source })?;
+    let directory = runtime::make()?;
     Ok(directory.join(format!("{}.{extension}", names::file_name(name))))
 }
 

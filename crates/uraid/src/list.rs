@@ -4,13 +4,14 @@
 
 use crate::client::{self, ClientError, Running};
 use crate::report::{Member, MemberIo, Report};
-use crate::{names, print};
+use crate::{names, print, runtime};
 use uraid_block::Sectors;
 use uraid_block::sizes;
 
 /// Prints the running arrays: a line each, or one JSON array. Returns false if this user may not ask some of them.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {
     let Running { reports, is_denied } = client::running()?;
+    runtime::say_not_shown(&reports);
     if is_json {
         print(&format!("{}\n", serde_json::json!(reports)));
     } else {

@@ -9,8 +9,10 @@ use crate::{PRINT_FAILED, dates};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,6 +57,8 @@ enum Entry {
     Text(String),
     /// The count of lines that were lost here.
     Lost(u64),
+    /// Of stdout: nothing more is printed.
+    Leave,
 }
 
 impl Queue {
@@ -128,6 +132,7 @@ impl Entry {
         match self {
             Entry::Text(_) => 1,
             Entry::Lost(lines) => *lines,
+            Entry::Leave => 0,
         }
     }
 
@@ -136,6 +141,7 @@ impl Entry {
             Entry::Text(text) => text,
             Entry::Lost(1) => whole_line("1 line was lost: the log did not take it"),
             Entry::Lost(lines) => whole_line(&format!("{lines} lines were lost: the log did not take them")),
+            Entry::Leave => String::new(),
         }
     }
 }
@@ -158,7 +164,10 @@ pub(crate) fn begin() {
         outputs.stdout.write_all(|entry| {
             // A program that reads an array's URI on stdout then finds the start messages in the log already.
             outputs.stderr.finish(Instant::now() + ORDER_TIME_MAX);
-            print_now(&entry.text())
+            match entry {
+                Entry::Leave => stdout_to_null(),
+                entry => print_now(&entry.text()),
+            }
         });
     };
     if start("uraid-log", to_stderr) && start("uraid-stdout", to_stdout) {
@@ -202,6 +211,28 @@ pub(crate) fn print(text: &str) {
         Some(outputs) => outputs.stdout.push(text.to_owned()),
         None => drop(print_now(text)),
     }
+}
+
+/// Closes what stdout was, after everything that was printed until now: what waits for the end of a pipe gets it.
+pub(crate) fn leave_stdout() {
+    match OUTPUTS.get() {
+        Some(outputs) => {
+            outputs.stdout.lock().entries.push_back(Entry::Leave);
+            outputs.stdout.changed.notify_all();
+        }
+        None => drop(stdout_to_null()),
+    }
+}
+
+fn stdout_to_null() -> bool {
+    File::options().write(true).open("/dev/null").is_ok_and(|null| rustix::stdio::dup2_stdout(null).is_ok())
+}
+
+/// The file that has the log; `None`: it goes elsewhere, or the file is removed.
+pub(crate) fn file() -> Option<PathBuf> {
+    let status = rustix::fs::fstat(io::stderr()).ok()?;
+    let is_file = rustix::fs::FileType::from_raw_mode(status.st_mode).is_file() && status.st_nlink > 0;
+    is_file.then(|| std::fs::read_link("/proc/self/fd/2").ok()).flatten()
 }
 
 /// Returns whether it was written.

@@ -6,6 +6,7 @@
 mod access;
 mod asking;
 mod assembly;
+mod background;
 mod bench;
 mod bitmap;
 mod blank;
@@ -48,6 +49,7 @@ mod progress;
 mod report;
 mod roster;
 mod rpc;
+mod runtime;
 mod serve;
 mod session;
 mod silence;
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Create(args) => create::run(args)?,
-        Command::Serve(args) => serve::run(args)?,
+        Command::Serve(args) => return Ok(serve::run(args)?),
         Command::Copy(args) => copy::run(args)?,
         Command::Examine(args) => {
             return Ok(if examine::run(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE });

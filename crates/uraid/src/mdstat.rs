@@ -6,7 +6,7 @@
 
 use crate::client::{self, ClientError, Running};
 use crate::report::{self, Bitmap, Member, Pass, Report};
-use crate::{names, print};
+use crate::{names, print, runtime};
 use serde_json::json;
 use std::path::Path;
 use uraid_layout::Level;
@@ -15,6 +15,7 @@ use uraid_layout::Level;
 /// some of them.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {
     let Running { reports, is_denied } = client::running()?;
+    runtime::say_not_shown(&reports);
     print(&if is_json { format!("{}\n", json!(reports)) } else { picture(&reports) });
     Ok(!is_denied)
 }

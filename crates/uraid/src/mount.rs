@@ -18,12 +18,14 @@ mod nbd;
 mod place;
 mod system;
 
+use crate::background::BackgroundError;
 use crate::cli::{MountArgs, UmountArgs};
 use crate::client::{self, ClientError};
 use crate::log::print;
 use crate::member_name::NameError;
 use crate::program::ProgramError;
 use crate::report::Report;
+use crate::runtime::RuntimeError;
 use content::ArrayContent;
 use disk::{Attached, Disk};
 use place::{Made, Place};
@@ -183,7 +185,10 @@ pub(crate) enum MountError {
     Partition(#[from] NameError),
     /// There is no runtime directory.
     #[error(transparent)]
-    Runtime(#[from] crate::names::NoRuntimeDirectory),
+    Runtime(#[from] RuntimeError),
+    /// The server could not be started.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
     /// A running array could not be asked.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -1,10 +1,10 @@
 //! Array names, and the paths of their sockets.
-//! Owns: which names `create` accepts, the homehost, names in mdadm.conf, runtime directory, socket paths, the NBD URI.
-//! Not here: the 32 bytes of a set name (`format`). Invariant: a name from a superblock never leaves the runtime
-//! directory: it is outside input and becomes one plain file name. Spec: docs/md/formats.md#version-1-superblock.
+//! Owns: which names `create` accepts, the homehost, names in mdadm.conf, names as files, the NBD URI. Not here: the 32
+//! bytes of a set name (`format`), the runtime directory (`runtime`). Invariant: a name from a superblock never leaves the
+//! runtime directory: it is outside input and becomes one plain file name. Spec: docs/md/formats.md#version-1-superblock.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uraid_format::uuid;
 
 /// The most bytes of a name with its host prefix: one less than the field, which mdadm ends with a zero.
@@ -112,25 +112,6 @@ pub(crate) fn conf_word(word: &str) -> String {
 pub(crate) fn file_name(name: &str) -> String {
     let plain: String = name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
     if plain.starts_with('.') { format!("_{plain}") } else { plain }
-}
-
-/// There is no runtime directory.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "no runtime directory: XDG_RUNTIME_DIR is not set; set it or URAID_RUNTIME_DIR, or name the sockets with --nbd and --control"
-)]
-pub(crate) struct NoRuntimeDirectory;
-
-/// Where the sockets of running arrays are.
-pub(crate) fn runtime_directory() -> Result<PathBuf, NoRuntimeDirectory> {
-    if let Some(directory) = std::env::var_os("URAID_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
-        return Ok(PathBuf::from(directory));
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/run/uraid"));
-    }
-    let directory = std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty());
-    directory.map(|directory| Path::new(&directory).join("uraid")).ok_or(NoRuntimeDirectory)
 }
 
 /// `nbd+unix:///NAME?socket=PATH`

@@ -8,18 +8,19 @@ mod sharing;
 
 use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
+use crate::background::BackgroundError;
 use crate::memory::MemoryError;
 use crate::metadata::{self, ClaimError, MetadataError};
-use crate::names::{self, NoRuntimeDirectory};
+use crate::names;
 use crate::nested::{self, NestedError};
 use crate::report::LeftOut;
 use crate::roster::Roster;
+use crate::runtime::RuntimeError;
 use crate::stack::{Assembled, Stack, StackError};
 use crate::{client, complain, warn, with_causes};
 use std::error::Error;
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan};
@@ -49,15 +50,10 @@ pub(crate) enum ServeError {
     Memory(#[from] MemoryError),
     /// There is no directory for sockets.
     #[error(transparent)]
-    NoRuntimeDirectory(#[from] NoRuntimeDirectory),
-    /// The runtime directory could not be made.
-    #[error("cannot make {}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Runtime(#[from] RuntimeError),
+    /// The server in the background.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
     /// The system allows too few open files.
     #[error("cannot serve {members} members")]
     Descriptors {

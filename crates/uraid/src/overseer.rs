@@ -20,7 +20,7 @@ use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequ
 use crate::rpc::{BitmapCall, Method, NewDevice, RpcError};
 use crate::session::Session;
 use crate::stack::{Assembled, MemberPath};
-use crate::{dates, detail, frozen, member_errors, paths, silence, warn, watch, with_causes};
+use crate::{dates, detail, frozen, log, member_errors, paths, silence, warn, watch, with_causes};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -391,6 +391,7 @@ impl Controlled for Overseer {
             last_record_us: status.last_record.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             kernel: is_parity.then(|| uraid_parity::Kernel::best().name().to_owned()),
             member_timeout_ms: u64::try_from(member_timeout.as_millis()).ok(),
+            log: log::file().map(|path| path.display().to_string()),
             exports: exports().map(entry).collect(),
         });
         report

@@ -12,6 +12,7 @@ mod member_io;
 mod named;
 mod pass;
 mod reshape;
+mod server;
 
 pub(crate) use bitmap::Bitmap;
 pub(crate) use counts::{Clients, Counts};
@@ -21,6 +22,7 @@ pub(crate) use machine::Verdict;
 pub(crate) use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 pub(crate) use pass::{Pass, PassLimits};
 pub(crate) use reshape::{Reshape, Shape};
+pub(crate) use server::{Export, Server};
 
 use crate::pace::PassProgress;
 use crate::pass_calls::CheckResult;
@@ -239,41 +241,6 @@ pub(crate) fn flag_words(flags: impl IntoIterator<Item = MemberFlag>) -> Vec<Str
 /// mdadm's words for a member that replaces another one, in [`Member::state`].
 pub(crate) const REPLACEMENT: &str = "spare rebuilding replacement";
 
-/// The process that serves an array.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Server {
-    pub pid: u32,
-    pub uris: Vec<String>,
-    /// Whether it takes requests yet.
-    pub is_ready: bool,
-    pub shards: u16,
-    /// How long the last failed member took from the error to the durable superblocks of the others, in microseconds.
-    pub last_record_us: Option<u64>,
-    /// On a parity level: the instruction set that computes P and Q, such as `avx512+gfni`.
-    #[serde(default)]
-    pub kernel: Option<String>,
-    /// How long a member may take to answer, in milliseconds; 0: no limit.
-    #[serde(default)]
-    pub member_timeout_ms: Option<u64>,
-    /// The exports of the array.
-    #[serde(default)]
-    pub exports: Vec<Export>,
-}
-
-/// One export of an array.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Export {
-    /// The name that clients ask for.
-    pub name: String,
-    /// Whether writes of clients are refused.
-    pub read_only: bool,
-    /// The mode of its unix socket, octal; none over TCP.
-    pub mode: Option<String>,
-    /// Its file, if there is a FUSE mount.
-    #[serde(default)]
-    pub file: Option<String>,
-}
-
 /// The last word of the state of an array that does not run.
 pub(crate) const NOT_STARTED: &str = "Not Started";
 
@@ -402,31 +369,7 @@ impl Report {
         field(out, "UUID", &self.uuid);
         field(out, "Events", &self.events.to_string());
         if let Some(server) = &self.server {
-            let is_ready = if server.is_ready { "" } else { ", not ready yet" };
-            field(out, "Served By", &format!("process {}, {} shards{is_ready}", server.pid, server.shards));
-            if let Some(us) = server.last_record_us {
-                field(
-                    out,
-                    "Last Record",
-                    &format!("{:.1} ms from the failure to the other superblocks", us as f64 / 1e3),
-                );
-            }
-            if let Some(kernel) = &server.kernel {
-                field(out, "Parity By", kernel);
-            }
-            if let Some(ms) = server.member_timeout_ms {
-                let text = if ms == 0 { "none".to_owned() } else { format!("{} s", ms as f64 / 1e3) };
-                field(out, "Member Timeout", &text);
-            }
-            for Export { name, read_only, mode, file: _ } in &server.exports {
-                let rights = if *read_only { "read-only" } else { "read-write" };
-                let way = mode.as_ref().map_or("TCP".to_owned(), |mode| format!("socket mode {mode}"));
-                field(out, "Export", &format!("{name}, {rights}, {way}"));
-            }
-            let files = server.exports.iter().filter_map(|export| export.file.as_ref());
-            for place in server.uris.iter().chain(files) {
-                field(out, "Served At", place);
-            }
+            server.write(out);
         }
     }
 

@@ -3,19 +3,27 @@
 //! (`frontends`), what happens while arrays run (`session`).
 //! Invariant: privileges are dropped before any serving thread is started.
 
+use crate::background::{self, Detachment};
 use crate::cli::{Processors, ServeArgs};
 use crate::opening::{ServeError, Timeouts, stack};
 use crate::session::{self, life};
 use crate::stack::Stack;
 use crate::{blank, complain, files, frontends, log, memory, warn};
+use std::process::ExitCode;
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
-/// Serves until told to stop.
-pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
+
+/// Serves until told to stop, or has a process in the background do so.
+pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
+    if args.background && !args.detached {
+        // As they were typed, behind the program's name and `serve`.
+        return Ok(background::serve(std::env::args_os().skip(2))?);
+    }
+    let detachment = Detachment::begin(args);
     log::begin();
     let nbd = args.nbd.as_deref().map(frontends::address);
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
@@ -49,8 +57,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), ServeError> {
         ..stack.host_options()
     };
     stack.seat_members();
-    life::run(session::Setup { stack, frontends, shards, options, limits: memory.limits })?;
-    Ok(())
+    life::run(session::Setup { stack, frontends, shards, options, limits: memory.limits, detachment })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Drops the privileges before any serving thread is started, so that no thread has them. Before that, opens everything

@@ -6,6 +6,7 @@
 pub(crate) mod life;
 mod stopping;
 
+use crate::background::Detachment;
 use crate::frontends::Frontends;
 use crate::message::{ArrayCounts, ClientsLeft, Message};
 use crate::report::UNANSWERED_MIN;
@@ -41,6 +42,8 @@ pub(crate) struct Setup {
     pub options: Options,
     /// How many clients each thread serves.
     pub limits: Limits,
+    /// Whether this process serves in the background.
+    pub detachment: Detachment,
 }
 
 /// The messages that one shard has received, and the tasks waiting for them.

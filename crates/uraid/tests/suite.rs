@@ -4,6 +4,7 @@
 
 mod access;
 mod arrays;
+mod background;
 mod bad_blocks;
 mod bench_directory;
 mod bitmap;
@@ -40,6 +41,7 @@ mod rebuilding;
 mod replacing;
 mod rescue;
 mod reshaped;
+mod runtime_directory;
 mod several;
 mod spare_groups;
 mod spares;

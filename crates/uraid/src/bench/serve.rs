@@ -2,6 +2,7 @@
 //! Owns: its sockets, export and file. Not here: making the array (`target`) and serving it (`session`), as any other array.
 //! Invariant: the array is gone with the process, which ends as `uraid serve` does.
 
+use crate::background::Detachment;
 use crate::cli::BenchArgs;
 use crate::files::Files;
 use crate::frontends::{ArrayExport, Frontends};
@@ -86,5 +87,5 @@ pub(super) fn serve(target: &Target, places: Places<'_>, work: &Work) -> Result<
     stack.seat_members();
     let (spin, processors) = (work.spin, work.processors.clone());
     let options = Options { arenas: memory.arenas, spin, processors, ..stack.host_options() };
-    Ok(life::run(Setup { stack, frontends, shards, options, limits: memory.limits })?)
+    Ok(life::run(Setup { stack, frontends, shards, options, limits: memory.limits, detachment: Detachment::None })?)
 }

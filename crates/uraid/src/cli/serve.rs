@@ -163,6 +163,13 @@ pub(crate) struct ServeArgs {
     /// Refuse writes of NBD clients and to the files of --fuse. uraid itself still writes to the members: superblocks, a resync or a recovery
     #[arg(long)]
     pub export_read_only: bool,
+    /// Return when every array is served; a process of its own session serves on in the background. Its log is the file
+    /// NAME.log in the runtime directory
+    #[arg(long)]
+    pub background: bool,
+    /// This is the process in the background.
+    #[arg(long, hide = true)]
+    pub detached: bool,
     #[command(flatten)]
     pub spare_groups: SpareGroups,
     #[command(flatten)]

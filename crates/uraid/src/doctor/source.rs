@@ -5,7 +5,7 @@
 
 use super::{DoctorError, Read};
 use crate::cli::DoctorArgs;
-use crate::client::{self, ClientError};
+use crate::client;
 use crate::detail;
 use crate::one_shot;
 use crate::opening::{self, ServeError, Timeouts};
@@ -45,7 +45,7 @@ impl Source {
                 client::check_words(&report, named)?;
                 (report, None)
             }
-            Err(ClientError::NotRunning { .. } | ClientError::Directory { .. }) if detail::are_members(named) => {
+            Err(error) if error.leaves_members() && detail::are_members(named) => {
                 (detail::report_of_members(named)?, Some(named.to_vec()))
             }
             Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
 //! What is kept of a mount: its folder in the runtime directory, with the record, and the server in the background.
-//! Owns: [`Place`], [`Record`]. Not here: the order of the steps (`mount`), how the server serves (`serve`).
+//! Owns: [`Place`], [`Record`]. Not here: the order of the steps (`mount`), how the server is started (`background`).
 //! Invariant: the record says what may have to be undone before that is done. So `umount` undoes a mount of which any
 //! step was done, also one that was killed. A record of which nothing is left is removed by the next `mount`.
 //!
@@ -15,16 +15,16 @@
 use super::disk::Disk;
 use super::system::{self, Mounts};
 use super::{MountError, Way};
+use crate::background::Background;
 use crate::cli::MountArgs;
 use crate::report::Report;
-use crate::{client, names, warn};
+use crate::{client, names, runtime, warn};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 const PREFIX: &str = "mount-";
 const RECORD: &str = "record";
@@ -50,7 +50,7 @@ pub(super) struct Record {
 pub(super) struct Place {
     folder: PathBuf,
     record: Record,
-    server: Option<Child>,
+    server: Option<Background>,
     stays: bool,
     _lock: File,
 }
@@ -60,9 +60,7 @@ impl Place {
     pub(super) fn new(mounted_at: &Path) -> Result<Place, MountError> {
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
-        let runtime = names::runtime_directory()?;
-        builder.recursive(true).create(&runtime).map_err(failed(&runtime))?;
-        let runtime = runtime_folder()?;
+        let runtime = whole(runtime::make()?);
         let all = File::open(&runtime).map_err(failed(&runtime))?;
         all.lock().map_err(failed(&runtime))?;
         remove_dead(&runtime)?;
@@ -73,7 +71,6 @@ impl Place {
                 return Err(MountError::AtWork { path: mounted_at.to_owned() });
             }
         }
-        builder.recursive(false);
         // The mount of an earlier process with this number may be in use.
         let name = |nth: u32| {
             format!("{PREFIX}{}{}", std::process::id(), if nth == 0 { String::new() } else { format!("-{nth}") })
@@ -93,28 +90,25 @@ impl Place {
         let (files, log) = (self.folder.join(FILES), self.folder.join(LOG));
         self.record.has_server = true;
         self.write()?;
-        let stderr = File::create(&log).map_err(failed(&log))?;
-        let own = Path::new("/proc/self/exe");
-        let mut command = Command::new(std::env::current_exe().map_err(failed(own))?);
-        command.arg("serve");
+        let mut words = Vec::<OsString>::new();
         match way {
             Way::Files => {
                 fs::create_dir(&files).map_err(failed(&files))?;
-                command.arg("--fuse").arg(&files);
+                words.extend(["--fuse".into(), files.into()]);
             }
             Way::Nbd => {
-                command.arg("--mlock").arg("--nbd").arg(format!("unix:{}", self.folder.join(NBD).display()));
+                let socket = format!("unix:{}", self.folder.join(NBD).display());
+                words.extend(["--mlock".into(), "--nbd".into(), socket.into()]);
             }
         }
-        command.args(args.read_only.then_some("--read-only")).args(args.run.then_some("--run")).arg("--").args(members);
-        // Ctrl-C at the terminal is for what runs there.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        let server = self.server.insert(command.spawn().map_err(failed(own))?);
-        let stdout = server.stdout.take().expect("piped");
-        // It names its sockets first, then its files; otherwise it has ended.
-        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let is_ready = lines.any(|line| way == Way::Nbd || Path::new(&line).starts_with(&files));
-        let said = fs::read_to_string(&log).unwrap_or_default();
+        words.extend(args.read_only.then(|| "--read-only".into()));
+        words.extend(args.run.then(|| "--run".into()));
+        words.push("--".into());
+        words.extend(members.iter().map(OsString::from));
+        let server = self.server.insert(Background::start(words, log)?);
+        let mut said = Vec::new();
+        let is_ready = !server.wait(|block| said.extend_from_slice(block))?.is_empty();
+        let said = String::from_utf8_lossy(&said);
         let mut said: Vec<&str> = said.lines().map(|line| line.trim_start_matches("uraid: ")).collect();
         let reason = if is_ready { None } else { Some(said.pop().unwrap_or("the server ended without a word")) };
         said.into_iter().for_each(warn);
@@ -149,9 +143,9 @@ impl Drop for Place {
         }
         if let Some(mut server) = self.server.take() {
             // It stops the array. If it has ended already, this does nothing.
-            let process = rustix::process::Pid::from_child(&server);
+            let process = rustix::process::Pid::from_child(&server.child);
             let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
-            let _ = server.wait();
+            let _ = server.child.wait();
         }
         remove(&self.folder);
     }
@@ -194,7 +188,7 @@ impl Made {
             let disk = record.disk.as_ref().filter(|disk| disk.is_attached());
             disk.and_then(Disk::file).and_then(Path::parent) == Some(&files)
         };
-        let others = places(&runtime_folder()?)?.into_iter().filter(|place| *place != self.place);
+        let others = all_places()?.into_iter().filter(|place| *place != self.place);
         Ok(others.filter_map(|place| record_of(&place)).filter(uses).map(|record| record.folder).collect())
     }
 
@@ -215,7 +209,7 @@ impl Made {
 /// The mounts that were made at this folder.
 pub(super) fn made_at(mounted_at: &Path) -> Result<Vec<Made>, MountError> {
     let mut found = Vec::new();
-    for place in places(&runtime_folder()?)? {
+    for place in all_places()? {
         let Some(record) = record_of(&place).filter(|record| record.folder == mounted_at) else { continue };
         let Some(lock) = try_lock(&place).map_err(failed(&place))? else {
             return Err(MountError::AtWork { path: mounted_at.to_owned() });
@@ -230,16 +224,24 @@ pub(super) fn made_at(mounted_at: &Path) -> Result<Vec<Made>, MountError> {
 
 /// Whether `uraid mount` has mounted this device at this folder.
 pub(super) fn has_mounted(source: &Path, mounted_at: &Path) -> Result<bool, MountError> {
-    let mut records = places(&runtime_folder()?)?.into_iter().filter_map(|place| record_of(&place));
+    let mut records = all_places()?.into_iter().filter_map(|place| record_of(&place));
     Ok(records.any(|record| {
         record.folder == mounted_at && record.disk.is_some_and(|disk| disk.mounted == source && disk.is_attached())
     }))
 }
 
 /// The runtime directory, as the server and the kernel name what is in it.
-fn runtime_folder() -> Result<PathBuf, MountError> {
-    let runtime = names::runtime_directory()?;
-    Ok(fs::canonicalize(&runtime).unwrap_or(runtime))
+fn whole(runtime: PathBuf) -> PathBuf {
+    fs::canonicalize(&runtime).unwrap_or(runtime)
+}
+
+/// The folders of all mounts.
+fn all_places() -> Result<Vec<PathBuf>, MountError> {
+    let mut all = Vec::new();
+    for runtime in runtime::looked_through()? {
+        all.extend(places(&whole(runtime))?);
+    }
+    Ok(all)
 }
 
 /// The folders of mounts.

@@ -142,6 +142,7 @@ mod tests {
             last_record_us: None,
             kernel: None,
             member_timeout_ms: None,
+            log: None,
             exports: Vec::new(),
         });
         assert_eq!((report.verdict(), Verdict::Degraded as u8), (Verdict::Degraded, 1));

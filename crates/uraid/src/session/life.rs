@@ -217,9 +217,14 @@ impl Session {
         local.spawn(station.nbd.clone().listen(frontends.nbd.clone(), spread, give));
         station.tell_all(|| Message::ServeFiles);
         self.setup().stack.indexes().for_each(|index| self.say_started(index));
+        let detachment = self.setup().detachment;
+        if !detachment.ready(&self.setup().stack.array(frontends.exports[0].array).name) {
+            self.ask_to_stop("the command that started it in the background has ended", None);
+        }
         print(&frontends.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
         let files = frontends.exports.iter().filter_map(|export| export.file.as_ref());
         print(&files.map(|file| format!("{}\n", file.display())).collect::<String>());
+        detachment.leave();
         self.stop_asked().await;
         self.is_ready.set(false);
         race(self.close_all(), self.say_what_clients_wait_for()).await;

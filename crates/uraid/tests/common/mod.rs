@@ -18,6 +18,7 @@ use printed::Printed;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,8 @@ impl Scratch {
         let name = format!("uraid-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).expect("the temporary folder is writable");
+        // As a runtime directory has to be, whatever the umask is.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our folder");
         Scratch(path)
     }
 
