@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub const MIB: u64 = 1 << 20;
-const WAIT_MAX: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// A folder that goes with the test; sockets of the binary are in it too.
 pub struct Scratch(PathBuf);
