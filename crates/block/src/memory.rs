@@ -35,7 +35,7 @@ impl MemoryDevice {
 
     /// Fills `into` from byte `at` on. Fails if it reaches past the end.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
-        into.copy_from_slice(&*self.bytes_at(at, into.len())?);
+        into.copy_from_slice(&self.bytes_at(at, into.len())?);
         Ok(())
     }
 

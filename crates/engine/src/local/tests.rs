@@ -136,7 +136,7 @@ fn a_device_that_answers_later_is_driven_by_turns() {
     gate.hold(false);
     local.turn(now);
     assert!(is_written.get());
-    assert!(bytes[0].bytes().iter().any(|byte| *byte == 0xa5));
+    assert!(bytes[0].bytes().contains(&0xa5));
 }
 
 #[test]
