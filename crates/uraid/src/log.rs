@@ -166,7 +166,7 @@ pub(crate) fn begin() {
             outputs.stderr.finish(Instant::now() + ORDER_TIME_MAX);
             match entry {
                 Entry::Leave => stdout_to_null(),
-                entry => print_now(&entry.text()),
+                entry @ (Entry::Text(_) | Entry::Lost(_)) => print_now(&entry.text()),
             }
         });
     };
