@@ -93,7 +93,8 @@ FILES
 
 /// The whole command line.
 #[derive(Parser, Debug)]
-#[command(name = "uraid", version, about = "Linux md RAID in user space", long_about = OVERVIEW)]
+#[command(name = "uraid", version = env!("URAID_VERSION"), about = "Linux md RAID in user space")]
+#[command(long_about = OVERVIEW)]
 #[command(after_long_help = OVERVIEW_AFTER, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// What to do.
