@@ -32,6 +32,95 @@ fn the_words_of_mdadm_are_answered_with_the_subcommand() {
     }
 }
 
+/// mdadm takes a device, and options that say little, before its mode; letters may share a dash, and words be cut short.
+#[test]
+fn the_mode_of_mdadm_is_found_where_it_is_not_the_first_word() {
+    let scratch = Scratch::new();
+    scratch.member("disk9", 4096);
+    for (line, expected) in [
+        ("/dev/md0 --fail /dev/sdb", "--fail: uraid has subcommands where mdadm has modes: uraid fail ARRAY MEMBER..."),
+        ("/dev/md0 -f sdb", "-f: uraid has subcommands where mdadm has modes: uraid fail ARRAY MEMBER..."),
+        ("/dev/md0 --set-faulty sdb", "--set-faulty: uraid has subcommands where mdadm has modes: uraid fail ARRAY "),
+        ("/dev/md0 --add /dev/sdc", "--add: uraid has subcommands where mdadm has modes: uraid add ARRAY DEVICE..."),
+        ("/dev/md0 -a /dev/sdc", "-a: uraid has subcommands where mdadm has modes: uraid add ARRAY DEVICE..."),
+        ("/dev/md0 --add-spare /dev/sdc", "--add-spare: uraid has subcommands where mdadm has modes: uraid add ARRAY "),
+        ("/dev/md0 -r sdb", "-r: uraid has subcommands where mdadm has modes: uraid remove ARRAY MEMBER..."),
+        ("/dev/md0 --remove failed", "--remove: uraid has subcommands where mdadm has modes: uraid remove ARRAY "),
+        ("/dev/md/home --re-add sdb", "--re-add: uraid has subcommands where mdadm has modes: uraid re-add ARRAY "),
+        ("md127 --replace a --with b", "--replace: uraid has subcommands where mdadm has modes: uraid replace ARRAY "),
+        ("home --fail sdb", "--fail: uraid has subcommands where mdadm has modes: uraid fail ARRAY MEMBER..."),
+        ("status --fail sdb", "--fail: uraid has subcommands where mdadm has modes: uraid fail ARRAY MEMBER..."),
+        (
+            "/dev/md0 --fail sdb --remove sdb --add sdc --add sdd",
+            "--fail: uraid has subcommands where mdadm has modes: uraid fail ARRAY MEMBER..., then uraid remove ARRAY \
+             MEMBER..., then uraid add ARRAY DEVICE...",
+        ),
+        ("--manage /dev/md0 -a sdc", "-a: uraid has subcommands where mdadm has modes: uraid add ARRAY DEVICE..."),
+        ("--manage /dev/md0 --stop", "--stop: uraid has subcommands where mdadm has modes: uraid stop ARRAY"),
+        ("--misc --detail /dev/md0", "--detail: uraid has subcommands where mdadm has modes: uraid detail ARRAY"),
+        ("--manage", "--manage: uraid has no modes: see `uraid --help` for its subcommands"),
+        (
+            "-v --assemble /dev/md0 a b",
+            "--assemble: uraid has subcommands where mdadm has modes: uraid serve MEMBER...",
+        ),
+        ("/dev/md0 --stop", "--stop: uraid has subcommands where mdadm has modes: uraid stop ARRAY"),
+        ("/dev/md0 --run", "--run: uraid has subcommands where mdadm has modes: uraid serve --run MEMBER..."),
+        ("/dev/md0 -o", "-o: uraid has subcommands where mdadm has modes: uraid readonly ARRAY"),
+        ("-As", "-As: uraid has subcommands where mdadm has modes: uraid serve MEMBER..."),
+        ("-vDs", "-vDs: uraid has subcommands where mdadm has modes: uraid detail ARRAY"),
+        ("-Es", "-Es: uraid has subcommands where mdadm has modes: uraid examine MEMBER..."),
+        ("-IRs", "-I: uraid does not look for members itself"),
+        ("-Iq /dev/sdb", "-I: uraid does not look for members itself"),
+        ("-I /dev/sdb", "-I: uraid does not look for members itself"),
+        ("--assem a b", "--assemble: uraid has subcommands where mdadm has modes: uraid serve MEMBER..."),
+        ("/dev/md0 --fai sdb", "--fail: uraid has subcommands where mdadm has modes: uraid fail ARRAY MEMBER..."),
+        ("/dev/md0 --grow -n 5", "--grow: uraid does not change the geometry of arrays yet"),
+        ("/dev/md0 --add-journal sdj", "--add-journal: uraid has no journal"),
+        ("/dev/md0", "/dev/md0: is where the verb is expected: `uraid detail ARRAY` shows an array, `uraid serve "),
+        ("disk9", "disk9: is where the verb is expected: `uraid detail ARRAY` shows an array, `uraid serve "),
+    ] {
+        let mut command = scratch.command(line.split(' '));
+        let output = command.current_dir(scratch.path("")).output().expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{line}: {said}");
+        let expected = format!("error: {expected}");
+        assert!(said.lines().count() == 1 && said.starts_with(&expected), "{line}: {said}");
+        assert_eq!(said.contains(", then"), expected.contains(", then"), "{said}");
+    }
+}
+
+/// The verb with the nearest meaning, or what is missing; only a word that is close to a verb is taken for a slip.
+#[test]
+fn a_word_that_is_no_verb_is_answered_by_what_it_means() {
+    let scratch = Scratch::new();
+    for (word, expected) in [
+        ("status", "`uraid detail ARRAY` shows one array, `uraid mdstat` all that run"),
+        ("Status", "`uraid detail ARRAY` shows one array"),
+        ("--status", "`uraid detail ARRAY` shows one array"),
+        ("start", "`uraid serve MEMBER...` starts an array"),
+        ("run", "`uraid serve MEMBER...` starts an array"),
+        ("ls", "`uraid list` shows the arrays that run"),
+        ("info", "`uraid detail ARRAY` shows an array, `uraid examine MEMBER...` superblocks"),
+        ("show", "`uraid detail ARRAY` shows an array, `uraid examine MEMBER...` superblocks"),
+        ("rebuild", "an array recovers by itself onto a spare: `uraid add ARRAY DEVICE...` gives it one"),
+        ("scrub", "`uraid check ARRAY` compares copies and parity"),
+        ("delete", "`uraid stop ARRAY` stops an array, `uraid zero-superblock MEMBER...` wipes its superblocks"),
+        ("resize", "it does not change the geometry of arrays yet"),
+        ("watch", "it has no monitor"),
+        ("snapshot", "it has no snapshots"),
+        ("version", "`uraid --version` prints it"),
+    ] {
+        let done = scratch.uraid([word, "home"]);
+        assert!(done.code == Some(2) && done.stdout.is_empty(), "{done:?}");
+        let expected = format!("error: {word}: uraid has no such verb: {expected}");
+        assert!(done.stderr.lines().count() == 1 && done.stderr.starts_with(&expected), "{done:?}");
+    }
+    let slip = scratch.uraid(["detial", "home"]);
+    assert!(slip.code == Some(2) && slip.stderr.contains("a similar subcommand exists: 'detail'"), "{slip:?}");
+    let nothing = scratch.uraid(["xyzzy"]);
+    assert!(nothing.code == Some(2) && !nothing.stderr.contains("similar"), "{nothing:?}");
+}
+
 #[test]
 fn words_of_mdadm_that_uraid_has_nothing_for_are_refused_by_name_with_a_reason() {
     let scratch = Scratch::new();

@@ -25,6 +25,7 @@ mod file_systems;
 mod flags_by_position;
 mod fuse;
 mod fuse_loop;
+mod help;
 mod joining;
 mod life;
 mod log;

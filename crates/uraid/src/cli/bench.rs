@@ -34,7 +34,7 @@ The members are those of an existing array, which is only read; or, with --level
 trial array, which is gone afterwards. For a trial array, `mem:SIZE` is memory, and `null:SIZE`
 stores nothing (it shows the cost of the engine alone); one of these alone stands for all members.
 They answer at once; with `,completion=deferred` no read or write completes at once, so that several
-are in flight, and with `,request=TIME` each takes this time: see TESTING in `uraid --help`. The word
+are in flight, and with `,request=TIME` each takes this time: see TESTING below. The word
 `missing` leaves a slot without a member, to measure a degraded array: `null:1T missing`.
 
 In place of members, `nbd` with one or two URIs measures NBD servers, and `kernels` the parity kernels.
@@ -86,7 +86,22 @@ JSON
   cpu_ratio with its ends, confidence, raw_cpu_ns_per_io, cpu_ns_more (than raw), block_bytes of a
   request, latency_ns (p50, p99, p99_9, max), requests, counted (by the engine: requests, and rows by
   how they were written), in_flight (requests when a drain began, the median), member_ios (of each
-  stream), is_chosen (whether arrays use this parity kernel).";
+  stream), is_chosen (whether arrays use this parity kernel).
+
+TESTING
+  Members for tests, here and in the other commands:
+  bad:SECTOR[+COUNT][,SECTOR[+COUNT]...]:MEMBER
+      a MEMBER whose reads and writes of these sectors fail as on a broken disk. SECTOR and COUNT are in
+      sectors of 512 bytes, counted from the start of MEMBER
+  mem:SIZE, null:SIZE
+      memory, gone when the process ends; or no storage at all: reads give arbitrary bytes, writes are dropped.
+      SIZE is in bytes, or has K, M, G or T, powers of 1024; so is that of bandwidth=SIZE
+  mem:SIZE,request=TIME[,bandwidth=SIZE]
+      the same, or null:, with a simulated cost: the member works on one request at a time. A request takes
+      TIME (20us, 1ms), and with bandwidth=SIZE also the time that its bytes need at SIZE a second
+  mem:SIZE,completion=deferred
+      the same, or null:, but no read or write completes at once: others begin before, so that several
+      are in flight";
 
 const USAGE: &str = "uraid bench [OPTIONS] MEMBER...
        uraid bench [OPTIONS] nbd URI [URI]

@@ -52,6 +52,8 @@ impl FailArgs {
     }
 }
 
+pub(super) const STOP: &str = "Stop a running array: answer what is in flight, flush, mark it clean.";
+
 pub(super) const STOP_AFTER: &str = "\
 EXAMPLES
   uraid stop home

@@ -198,13 +198,42 @@ pub(super) fn instead_of_update(line: &[OsString]) -> Option<String> {
 
 /// Why the first word of a command line is not a subcommand, if it is one of mdadm's modes.
 pub(super) fn instead_of_mode(word: &str) -> Option<String> {
-    let instead = find(INSTEAD, word)
-        .map(|instead| format!("{word}: uraid has subcommands where mdadm has modes: uraid {instead}"));
-    instead.or_else(|| why_not(word))
+    instead_of(word).map(|instead| redirect(word, instead)).or_else(|| why_not(word))
+}
+
+/// What to type behind `uraid` instead of one of mdadm's modes or options.
+pub(super) fn instead_of(word: &str) -> Option<&'static str> {
+    find(INSTEAD, word)
+}
+
+/// The answer to a word of mdadm that other words stand for.
+pub(super) fn redirect(word: &str, instead: &str) -> String {
+    format!("{word}: uraid has subcommands where mdadm has modes: uraid {instead}")
+}
+
+/// The word of mdadm that somebody has cut short, as its parser allows: `--assem`.
+pub(super) fn completed(start: &str) -> Option<&'static str> {
+    let words = INSTEAD.iter().chain(NOT_YET).flat_map(|(words, _)| *words).copied();
+    let mut whole = words.filter(|word| start.len() > 4 && word.starts_with(start));
+    start.starts_with("--").then(|| whole.next()).flatten()
+}
+
+/// mdadm's modes, options and words, each with what uraid has in its place, or why it has nothing.
+pub(super) fn table() -> String {
+    let mut out = String::new();
+    let mut write = |title: &str, start: &str, table: &[(&[&str], &str)]| {
+        out.push_str(title);
+        for (words, text) in table {
+            out.push_str(&format!("  {}\n      {start}{text}\n", words.join(", ")));
+        }
+    };
+    write("mdadm's modes and options, and what to type instead:\n", "uraid ", INSTEAD);
+    write("\nWhat uraid does not have, or not as an option:\n", "uraid ", NOT_YET);
+    out
 }
 
 /// Why no subcommand takes an option of mdadm.
-fn why_not(option: &str) -> Option<String> {
+pub(super) fn why_not(option: &str) -> Option<String> {
     find(NOT_YET, option).map(|reason| format!("{option}: uraid {reason}"))
 }
 
@@ -223,13 +252,11 @@ pub(super) fn why_not_here(line: &Command, subcommand: &str, option: &str) -> Op
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cli;
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn uraid_s_own_words_are_in_no_table() {
-        let line = Cli::command();
+        let line = super::super::line();
         for command in line.get_subcommands() {
             let name = command.get_name();
             assert_eq!(instead_of_mode(name), None, "{name}");

@@ -67,12 +67,16 @@ pub(crate) struct CheckArgs {
     pub array: Option<String>,
 }
 
+pub(super) const IDLE: &str = "End the check or repair of a running array, and continue what `freeze` paused.";
+
 pub(super) const IDLE_AFTER: &str = "\
 EXAMPLES
   uraid idle home
 
 A check or repair ends where it is; what it has found until then is kept. A resync or recovery
 continues, also one that `uraid freeze` has paused, as with md's `idle`.";
+
+pub(super) const FREEZE: &str = "Pause the resync, recovery, check or repair of a running array.";
 
 pub(super) const FREEZE_AFTER: &str = "\
 EXAMPLES

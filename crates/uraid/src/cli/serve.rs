@@ -35,6 +35,7 @@ is right: members of arrays of one group are told apart by their superblocks.";
 pub(super) const SERVE_AFTER: &str = "\
 EXAMPLES
   uraid serve disk0 disk1 disk2 disk3
+  uraid serve --background disk0 disk1 disk2 disk3
   uraid serve --nbd tcp:127.0.0.1:10809 --insecure /dev/sdb /dev/sdc
   uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid serve --fuse /mnt/arrays disk0 disk1
@@ -44,7 +45,8 @@ EXAMPLES
 
 LOG
   What happens goes to stderr, one line each, with the time and the array. If nothing reads stderr, serving goes on:
-  lines that do not fit are dropped and counted.
+  lines that do not fit are dropped and counted. With --background, what happens before the arrays are served goes to
+  stderr, and all of it to NAME.log in the runtime directory (`uraid help files`); `uraid detail` shows where.
 
 SIGNALS
   SIGTERM, SIGINT, SIGHUP  answer what is in flight, flush, mark the array clean, exit 0; a second one changes
@@ -100,8 +102,8 @@ pub(crate) struct ServeArgs {
     #[arg(short, long)]
     pub force: bool,
     /// Where to serve NBD: unix:PATH, or tcp:HOST:PORT with --insecure
-    /// [default: unix:$XDG_RUNTIME_DIR/uraid/NAME.nbd, for root unix:/run/uraid/NAME.nbd; NAME is that of the first
-    /// array]
+    /// [default: NAME.nbd in the runtime directory (`uraid help files`), such as unix:/run/uraid/NAME.nbd; NAME is that of
+    /// the first array]
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<String>,
     /// The name that NBD clients ask for [default: the array's]
@@ -149,7 +151,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Full::Freeze)]
     pub on_full: Full,
     /// Where the other commands (`uraid detail`, `stop`, ...) reach the array
-    /// [default: $XDG_RUNTIME_DIR/uraid/NAME.ctl, for root /run/uraid/NAME.ctl]
+    /// [default: NAME.ctl in the runtime directory (`uraid help files`), such as /run/uraid/NAME.ctl]
     #[arg(long, value_name = "SOCK")]
     pub control: Option<PathBuf>,
     /// Allow tcp:, where anyone who reaches the port can read and write the array; on loopback, every user of this machine
