@@ -87,11 +87,20 @@ pub(crate) fn files(root: &Path, folder: &Path, extension: &str) -> Vec<PathBuf>
 /// The test program of a crate that has the tests of many files: `tests/suite.rs`.
 pub(crate) const SUITE: &str = "suite";
 
-/// The files that the `tests/suite.rs` of the package in `folder` names with `mod`; none without one.
-pub(crate) fn suite(folder: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(folder.join("tests").join(SUITE).with_extension("rs")).unwrap_or_default();
+/// The files beside it that a test program of the package in `folder` names with `mod`; none without such a program.
+pub(crate) fn modules(folder: &Path, program: &str) -> Vec<String> {
+    let file = |name: &str| folder.join("tests").join(name).with_extension("rs");
+    let text = std::fs::read_to_string(file(program)).unwrap_or_default();
     let names = text.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
-    names.map(str::to_string).filter(|name| folder.join("tests").join(name).with_extension("rs").is_file()).collect()
+    names.map(str::to_string).filter(|name| file(name).is_file()).collect()
+}
+
+/// The test programs of the package in `folder`: those that its manifest names and that are a file in `tests`.
+pub(crate) fn programs(folder: &Path) -> Vec<String> {
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+    let names = manifest.split("[[test]]\nname = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let is_file = |name: &String| folder.join("tests").join(name).with_extension("rs").is_file();
+    names.map(str::to_string).filter(is_file).collect()
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

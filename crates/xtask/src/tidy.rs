@@ -140,33 +140,37 @@ fn check_manifests(root: &Path) -> Vec<Finding> {
     found
 }
 
-/// Where a `tests/suite.rs` stands for many test programs, a file beside it runs only if that or the manifest names it.
+/// Where a `tests/suite.rs` stands for many test programs, a file beside it runs only if a program or the manifest names
+/// it.
 fn check_suite(root: &Path, folder: &Path) -> Vec<Finding> {
     let path = folder.join("tests").join(SUITE).with_extension("rs");
     if !root.join(&path).is_file() {
         return Vec::new();
     }
-    let suite = project::suite(&root.join(folder));
+    let programs = project::programs(&root.join(folder));
+    let modules: Vec<Vec<String>> =
+        programs.iter().map(|program| project::modules(&root.join(folder), program)).collect();
     let manifest = std::fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap_or_default();
     let files =
         project::files(root, &folder.join("tests"), "rs").into_iter().filter(|file| file.parent() == path.parent());
     let names: Vec<String> = files.filter_map(|file| Some(file.file_stem()?.to_str()?.to_string())).collect();
     let mut what = Vec::new();
     for name in &names {
-        let is_program = manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
-        match (suite.contains(name), is_program) {
-            (false, false) => what.push(format!("{name}.rs runs nowhere: `mod {name};` is missing here")),
-            (true, true) => what.push(format!("{name}.rs is a program of its own, too: it would run twice")),
-            (true, false) | (false, true) => {}
+        match modules.iter().chain([&programs]).filter(|list| list.contains(name)).count() {
+            0 => what.push(format!("{name}.rs runs nowhere: `mod {name};` is missing here")),
+            1 => {}
+            2.. => what.push(format!("{name}.rs is in two programs: it would run twice")),
         }
     }
     if !manifest.contains("autotests = false") {
         what.push("the manifest lacks `autotests = false`: every file would be a program, too".to_string());
     }
     // A filter of the test program finds a module by the end of its name.
-    let pairs = suite.iter().flat_map(|long| suite.iter().map(move |short| (long, short)));
-    let alike = pairs.filter(|(long, short)| long != short && long.ends_with(short.as_str()));
-    what.extend(alike.map(|(long, short)| format!("`{short}::` would also run the tests of {long}.rs")));
+    for suite in &modules {
+        let pairs = suite.iter().flat_map(|long| suite.iter().map(move |short| (long, short)));
+        let alike = pairs.filter(|(long, short)| long != short && long.ends_with(short.as_str()));
+        what.extend(alike.map(|(long, short)| format!("`{short}::` would also run the tests of {long}.rs")));
+    }
     what.into_iter().map(|what| Finding { path: path.clone(), line: 1, what }).collect()
 }
 

@@ -6,7 +6,7 @@
 
 use crate::floors;
 use crate::programs::TestProgram;
-use crate::project::{self, SUITE};
+use crate::project;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -103,8 +103,9 @@ impl CopiedTree {
             let (package, target) =
                 name.split_once('/').ok_or(format!("{name} is no stage such as engine/requests"))?;
             chosen.insert(format!("--package={}", cargo_name(package)));
-            let suite = project::suite(&self.tree.join("crates").join(package));
-            let program = if suite.iter().any(|file| file == target) { SUITE } else { target };
+            let folder = self.tree.join("crates").join(package);
+            let has_target = |program: &String| project::modules(&folder, program).iter().any(|file| file == target);
+            let program = project::programs(&folder).into_iter().find(has_target).unwrap_or(target.to_string());
             chosen.insert(if target == "lib" { "--lib".to_string() } else { format!("--test={program}") });
         }
         let mut stages = self.tests(&chosen.into_iter().collect::<Vec<_>>())?;
@@ -219,15 +220,14 @@ impl CopiedTree {
     }
 }
 
-/// A stage of each file of a `tests/suite.rs`, so that a fault ends at a small one; any other stage is as it is.
+/// A stage of each file that a test program names with `mod`, so that a fault ends at a small one; any other stage is as
+/// it is.
 fn by_file(stage: Stage) -> Vec<Stage> {
-    if !stage.name.ends_with(&format!("/{SUITE}")) {
-        return vec![stage];
-    }
-    let package = stage.package.clone().unwrap_or_default();
+    let (package, program) = stage.name.split_once('/').expect("a package and its program");
     let of_file =
         |file: String| Stage { name: format!("{package}/{file}"), words: vec![format!("{file}::")], ..stage.clone() };
-    project::suite(&stage.folder).into_iter().map(of_file).collect()
+    let stages: Vec<Stage> = project::modules(&stage.folder, program).into_iter().map(of_file).collect();
+    if stages.is_empty() { vec![stage] } else { stages }
 }
 
 /// The package of a folder below `crates/`.
