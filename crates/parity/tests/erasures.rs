@@ -1,6 +1,6 @@
 //! Every set of lost members that a level tolerates, for every row of every layout, in blocks of 1 to 4 sectors.
 //! Owns: where P and Q sit, once more from the tables of the Spec. Not here: sizes around the registers (`kernels`).
-//! A million vectors and more with `cargo test --release -p uraid-parity --test erasures -- --nocapture`; a debug build
+//! A million vectors and more with `cargo test --release -p uraid-parity --test suite erasures:: -- --nocapture`; a debug build
 //! takes fewer members. Spec: docs/md/address-mapping.md#raid4-and-raid5, docs/md/address-mapping.md#raid6.
 
 use uraid_parity::{Kernel, Lost, Row, gf256};

@@ -1,12 +1,10 @@
 //! Every kernel this processor has against the portable judge: rows of 1 to 30 data blocks of 1 to 4 sectors, every loss of
 //! at most two blocks, aligned and not, with either kind of store.
 //! Owns: the widths of real arrays. Not here: odd sizes (`kernels`), md's own bytes (`vectors`). A debug build takes fewer
-//! widths; all with `cargo test --release -p uraid-parity --test judge`.
+//! widths; all with `cargo test --release -p uraid-parity --test suite judge::`.
 //! Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
-mod blocks;
-
-use blocks::{Block, random_bytes, say_what_is_lacking};
+use crate::blocks::{Block, random_bytes, say_what_is_lacking};
 use uraid_parity::{Kernel, Lost, Row, Stores};
 
 const SECTOR: usize = 512;

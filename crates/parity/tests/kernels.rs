@@ -3,9 +3,7 @@
 //! Invariant: what a kernel writes is what the portable one writes, and nothing around it.
 //! Spec: docs/md/address-mapping.md#parity-and-syndrome.
 
-mod blocks;
-
-use blocks::{Block, random_bytes, say_what_is_lacking};
+use crate::blocks::{Block, random_bytes, say_what_is_lacking};
 use uraid_parity::{Kernel, Lost, Row, TooManyLost, gf256};
 
 /// P and Q as the definition has them.

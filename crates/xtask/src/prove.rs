@@ -6,7 +6,7 @@
 //! program whose last line of output is a flat JSON object, or a test that prints its counts.
 
 use crate::fuzz;
-use crate::project::{cargo, target};
+use crate::project::{SUITE, cargo, target};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -166,8 +166,8 @@ fn build() -> Result<(), String> {
     let all: [&[&str]; 4] = [
         &["build", "--release", "--quiet", "-p", "uraid-sim", "--features", SIMULATOR_FEATURES],
         &["build", "--release", "--quiet", "-p", "uraid", "-p", "uraid-blackbox", "--bins"],
-        &["test", "--release", "--quiet", "--no-run", "-p", "uraid-layout", "--test", "exhaustive"],
-        &["test", "--release", "--quiet", "--no-run", "-p", "uraid-parity", "--test", "erasures"],
+        &["test", "--release", "--quiet", "--no-run", "-p", "uraid-layout", "--test", SUITE],
+        &["test", "--release", "--quiet", "--no-run", "-p", "uraid-parity", "--test", SUITE],
     ];
     for words in all {
         let is_good = cargo(words).status().is_ok_and(|status| status.success());
@@ -179,11 +179,11 @@ fn build() -> Result<(), String> {
 }
 
 fn erasures(_: &Run) -> Command {
-    cargo(&["test", "--release", "--quiet", "-p", "uraid-parity", "--test", "erasures", "--", "--nocapture"])
+    cargo(&["test", "--release", "--quiet", "-p", "uraid-parity", "--test", SUITE, "erasures::", "--", "--nocapture"])
 }
 
 fn layouts(_: &Run) -> Command {
-    let words = ["-p", "uraid-layout", "--test", "exhaustive", "three_stripes", "--", "--nocapture"];
+    let words = ["-p", "uraid-layout", "--test", SUITE, "three_stripes", "--", "--nocapture"];
     cargo(&[&["test", "--release", "--quiet"][..], &words].concat())
 }
 

@@ -3,10 +3,10 @@
 //! Not here: writes and discards by row (`parity`), bounds as numbers (`runs`).
 //! If runs of a member ascend with gaps between them, and cover exactly the right places, their number is minimal.
 
-use crate::domain::Case;
-use crate::model::Model;
-use crate::parity::{self, Places};
-use crate::runs;
+use super::domain::Case;
+use super::model::Model;
+use super::parity::{self, Places};
+use super::runs;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use uraid_block::{ArrayRange, ArraySector, MemberSector, Slot, SlotSet};

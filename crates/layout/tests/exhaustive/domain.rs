@@ -1,7 +1,7 @@
 //! Small geometries of every level.
 //! Owns: the choice of geometries. Not here: three stripes of everything (`three_stripes`), the conditions (`check`).
 
-use crate::model::{Model, Raid10};
+use super::model::{Model, Raid10};
 use uraid_block::Sectors;
 use uraid_layout::{Layout, Level, Spec};
 

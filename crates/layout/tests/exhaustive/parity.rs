@@ -6,7 +6,7 @@
 //! take only whole rows, with their parity: these are consecutive on every member, so it is one run per member. (The
 //! engine offers no discard on these levels yet; what it would submit is checked here.)
 
-use crate::model::Model;
+use super::model::Model;
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
 use uraid_layout::{ParityLayout, Row, RowBlock, RowMap, RowPart};
 

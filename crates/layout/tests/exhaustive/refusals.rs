@@ -1,7 +1,7 @@
 //! Geometries that no array can have.
 //! Owns: each [`LayoutError`]; which raid10 layouts are unsound, determined by checking every sector of the model.
 
-use crate::model::{Model, Raid10};
+use super::model::{Model, Raid10};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, LayoutError, Level, Spec};
 

@@ -1,7 +1,7 @@
 //! The maximal numbers of runs, where a number is promised, and arrays too large to enumerate.
 //! Owns: the bounds as numbers. That no plan has more runs than necessary is checked by `check`.
 
-use crate::check::{Verdict, ensure};
+use super::check::{Verdict, ensure};
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};
 use uraid_layout::{
     CopyChoice, CopyLayout, Layout, Level, ParityLayout, Plan, Run, Spec, default_chunk, default_layout,

@@ -1,6 +1,6 @@
 //! Three stripes of everything: every level and layout, 2 to 8 members, chunks of 1, 2 and 8 sectors.
 //! Owns: that domain, its size, the table of it. Not here: the conditions on a case (`check`, `parity`, `runs`).
-//! `cargo test --release -p uraid-layout --test exhaustive three_stripes -- --nocapture`; a debug build has no chunks of 8.
+//! `cargo test --release -p uraid-layout --test suite three_stripes -- --nocapture`; a debug build has no chunks of 8.
 //!
 //! A stripe is one chunk on every member, with far copies one in each section. On m members it holds m data chunks of
 //! linear and raid0 (members that differ hold 3 m together), 1 of raid1, m / near of raid10, m - 1 of raid4 and raid5,
@@ -27,9 +27,9 @@
 //! Parity repeats after m rows, not three: `domain::raid456` covers whole rotations.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test times itself, and takes every core")]
 
-use crate::check::{Cases, Effort, check};
-use crate::domain::{Case, sized, spec};
-use crate::model::{Model, Raid10};
+use super::check::{Cases, Effort, check};
+use super::domain::{Case, sized, spec};
+use super::model::{Model, Raid10};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

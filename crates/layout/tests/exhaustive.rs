@@ -1,7 +1,7 @@
 //! Every range of small arrays of every level and layout, against a model that knows nothing but the formulas.
 //! Owns: the choice of domains. Not here: the model (`model`), the conditions on a plan (`check`).
 //! The default domains run in seconds; the large ones with
-//! `cargo test --release -p uraid-layout --test exhaustive -- --ignored --nocapture`.
+//! `cargo test --release -p uraid-layout --test suite exhaustive:: -- --ignored --nocapture`.
 
 mod check;
 mod domain;
@@ -63,7 +63,7 @@ fn parity_plans_are_exact() {
 }
 
 #[test]
-#[ignore = "minutes; cargo test --release -p uraid-layout --test exhaustive -- --ignored --nocapture"]
+#[ignore = "minutes; cargo test --release -p uraid-layout --test suite exhaustive:: -- --ignored --nocapture"]
 fn large_domains() {
     run("raid0, chunk 8, every usable set", &domain::raid0(8, 6), Effort::EverySet);
     run("raid10, chunk 2, every usable set", &domain::raid10(2, 7), Effort::EverySet);
