@@ -2,8 +2,7 @@
 //! Owns: tests of engine and host together, over members with a cost per request. Not here: which plan has the fewest
 //! requests (`layout`), what may be merged (`host`), how much that gains (`uraid bench --scenario raid0-order`).
 
-mod common;
-
+use crate::common;
 use std::cell::Cell;
 use std::rc::Rc;
 use uraid_arrays::{ArraySetup, HostArray, Setup, Stop};

@@ -1,8 +1,7 @@
 //! Tests of the order of start, task, stop and end.
 //! Owns: failures of each step on each shard. Not here: what the engine does in a start or a stop.
 
-mod common;
-
+use crate::common;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;

@@ -2,9 +2,7 @@
 //! Owns: single situations of members that are whole. Not here: members that are not, arrays that are only read
 //! (tests/assemble_read_only.rs), all situations (tests/assemble_rounds.rs), the order of candidates (the same).
 
-mod candidates;
-
-use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
+use crate::candidates::{FORCE, RUN, array, record_failure, set, slots, start};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_engine::assemble::Duplicate;
 use uraid_engine::{AssembleError, Candidate, Place, Refusal, Refused, assemble};

@@ -2,9 +2,7 @@
 //! Owns: stale, foreign, unreadable and disagreeing bitmaps, and members that have none yet. Not here: reading members
 //! (`uraid_format::bitmap`), setting and clearing bits (the simulator).
 
-mod candidates;
-
-use candidates::{FORCE, array, record_failure, start};
+use crate::candidates::{FORCE, array, record_failure, start};
 use uraid_block::Sectors;
 use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason, StartPlan, assemble};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable, BitmapVersion};

@@ -2,9 +2,7 @@
 //! Owns: members being recovered, replacements, bad blocks, shrunk devices, features. Not here: members that are whole
 //! (tests/assemble.rs).
 
-mod candidates;
-
-use candidates::{FORCE, RUN, array, record_failure, set, slots, start};
+use crate::candidates::{FORCE, RUN, array, record_failure, set, slots, start};
 use uraid_block::{Sectors, Slot};
 use uraid_engine::assemble::{Duplicate, Unsupported};
 use uraid_engine::{

@@ -1,8 +1,6 @@
 //! When a request is submitted and to which member, with a clock that the test controls.
 
-mod machine;
-
-use machine::{Client, Machine, TestArray, started, started_as, started_with};
+use crate::machine::{Client, Machine, TestArray, started, started_as, started_with};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
