@@ -1,5 +1,6 @@
 //! How a process of shards ends: by a handled signal, and by a panic. Each runs in its own process.
 
+use crate::common::StartLock;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -36,7 +37,8 @@ fn waits_for_signals() {
 
 #[test]
 fn signals_are_events_once_a_task_waits_for_them() {
-    let mut child = start("waits_for_signals");
+    let _start_lock = StartLock::exclusive();
+    let mut child = start("endings::waits_for_signals");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     for signal in ["-INT", "-TERM", "-HUP"] {
         assert!(lines.by_ref().any(|line| line == "ready"));
@@ -59,7 +61,8 @@ fn panics_on_the_second_shard() {
 
 #[test]
 fn a_panic_of_one_task_ends_the_process_with_its_message() {
-    let mut child = start("panics_on_the_second_shard");
+    let _start_lock = StartLock::exclusive();
+    let mut child = start("endings::panics_on_the_second_shard");
     let status = child.wait().expect("waited");
     let mut words = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut words).expect("text");

@@ -1,9 +1,7 @@
 //! Loop devices and their partitions as members: whose bytes they have, and how they fail when they shrink.
 //! Needs root and losetup; prints SKIPPED without them. Files and windows of files are in `windows`.
 
-mod common;
-
-use common::StartLock;
+use crate::common::StartLock;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,6 @@
 //! Members: every operation on every kind, under both rings; claims.
 
-mod common;
-
-use common::StartLock;
+use crate::common::StartLock;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -383,7 +381,7 @@ fn another_process_cannot_claim_a_claimed_member() {
     let path = directory.file("member", MIB);
     let other = |can: &str| {
         let output = Command::new(std::env::current_exe().expect("known"))
-            .args(["--exact", "other_process_tries_to_claim", "--ignored"])
+            .args(["--exact", "members::other_process_tries_to_claim", "--ignored"])
             .env("URAID_TEST_MEMBER", &path)
             .env("URAID_TEST_CAN", can)
             .output()

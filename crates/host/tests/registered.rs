@@ -2,9 +2,7 @@
 
 #![allow(unsafe_code, reason = "system calls")]
 
-mod common;
-
-use common::StartLock;
+use crate::common::StartLock;
 use std::path::PathBuf;
 use std::process::Command;
 use uraid_block::{Device, Fua, ReadPieces, Sector};
@@ -129,7 +127,7 @@ fn may_lock_no_memory() {
 
 #[test]
 fn without_locked_memory_requests_use_unregistered_buffers() {
-    in_a_process_of_its_own("may_lock_no_memory");
+    in_a_process_of_its_own("registered::may_lock_no_memory");
 }
 
 #[test]
@@ -161,5 +159,5 @@ fn may_not_use_io_uring() {
 
 #[test]
 fn threads_are_used_where_io_uring_is_refused() {
-    in_a_process_of_its_own("may_not_use_io_uring");
+    in_a_process_of_its_own("registered::may_not_use_io_uring");
 }

@@ -1,9 +1,7 @@
 //! Windows of one file as members, and members with bad sectors: where their bytes are, and what may be claimed beside
 //! them.
 
-mod common;
-
-use common::StartLock;
+use crate::common::StartLock;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -269,7 +267,7 @@ fn windows_and_whole_files_exclude_each_other_across_processes() {
     let image = Image::alone("process", 4 * MIB);
     let other = |can: &str| {
         let output = Command::new(std::env::current_exe().expect("known"))
-            .args(["--exact", "other_process_tries_to_claim_windows", "--ignored"])
+            .args(["--exact", "windows::other_process_tries_to_claim_windows", "--ignored"])
             .env("URAID_TEST_MEMBER", &image.0)
             .env("URAID_TEST_CAN", can)
             .output()

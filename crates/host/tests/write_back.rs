@@ -1,5 +1,6 @@
 //! Lost write-back: a flush reports it, even if it was reported elsewhere before.
 
+use crate::common::StartLock;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,6 +57,7 @@ async fn write(shard: &Shard<()>, member: &Member, at: u64, bytes: usize, fua: F
 
 #[test]
 fn a_durable_write_does_not_consume_the_error_that_flush_must_report() {
+    let _start_lock = StartLock::exclusive();
     for ring in [RingChoice::IoUring, RingChoice::Threads] {
         let Some(disk) = LosingDisk::new() else {
             eprintln!("SKIPPED: a_durable_write_does_not_take_the_report: may not mount or make a loop device here");
