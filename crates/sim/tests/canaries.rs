@@ -1,6 +1,6 @@
 //! Tests of the checkers: the engine makes one mistake on purpose, and some seed must find it.
 //! Owns: one canary per checker. Not here: bugs of other systems (`museum`); mistakes that show only in a crash at one
-//! moment (`crash_images`). Run with `--features sabotage`; without it the engine cannot make the mistakes.
+//! moment (`crash_images`). Without the feature `sabotage` the engine cannot make the mistakes.
 
 use uraid_engine::sabotage::{Sabotage, set};
 use uraid_sim::fleet::run_seeds;

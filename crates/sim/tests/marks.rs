@@ -1,4 +1,4 @@
-//! Coverage of the runs: every rare branch of the engine is taken. Run with `--features marks`.
+//! Coverage of the runs: every rare branch of the engine is taken.
 //! Owns: how many seeds that may need. Not here: what a branch does (`uraid_engine`).
 
 use uraid_sim::fleet::run_seeds;

@@ -1,4 +1,4 @@
-//! Findings of seeds shrink to small runs that still have the finding. Run with `--features sabotage`.
+//! Findings of seeds shrink to small runs that still have the finding.
 //! Owns: several mistakes, each from the seed that finds it to the tape that reproduces it.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Seeds: every level, every fault, every crash, against the oracle.
 //! Owns: how many seeds, and that they cover all levels and layouts. Not here: what a seed does (`uraid_sim::scenario`).
-//! `URAID_SIM_SEEDS=2000 cargo test --release -p uraid-sim --test swarm -- --nocapture` is the long form;
+//! `URAID_SIM_SEEDS=2000 cargo test --release -p uraid-sim --test suite swarm:: -- --nocapture` is the long form;
 //! `URAID_SIM_FIRST` starts at another seed.
 
 use uraid_sim::fleet::run_seeds;

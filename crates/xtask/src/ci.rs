@@ -47,7 +47,7 @@ pub(crate) fn everything(words: &[&str]) -> bool {
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
     report.stage("simulator, canaries", || {
         let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES];
-        run_counted(cargo(&words).args(["--test", "canaries"]))
+        run_counted(cargo(&words).args(["--test", "sabotage", "canaries::"]))
     });
     report.stage("equal traces, twice", equal_traces);
     report.stage("demo", || Tally::one(demo::run()));

@@ -27,7 +27,7 @@ const PARTS: [Part; 9] = [
     Part { name: "prove", about: "every proof that counts, for 10 minutes", run: || prove::counted(600) },
     Part { name: "loom", about: "every order of a few events of threads", run: loom },
     Part { name: "shuttle", about: "stops and failures, in random orders of threads", run: shuttle },
-    Part { name: "museum", about: "historical bugs, rare branches", run: museum },
+    Part { name: "museum", about: "historical bugs, rare branches, shrinking", run: museum },
     Part { name: "vm", about: "the real md driver, every form", run: vm::everything },
     Part { name: "fuzz", about: "ten minutes of each target", run: || told(fuzz::run(&["--time", "10m"])) },
     Part { name: "mutants", about: "the whole list of faults", run: mutants::whole },
@@ -151,13 +151,13 @@ fn shuttle() -> (bool, String) {
 }
 
 fn museum() -> (bool, String) {
-    counted(run_counted(&mut simulator(&["museum", "marks"])))
+    counted(run_counted(&mut simulator(&["sabotage", "--", "museum::", "marks::", "shrink::"])))
 }
 
-/// Tests of the simulator with all of its features.
-fn simulator(tests: &[&str]) -> Command {
-    let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES];
-    let mut command = project::cargo(&words);
-    command.args(tests.iter().flat_map(|test| ["--test", test]));
+/// A test program of the simulator with all of its features, and words for it.
+fn simulator(words: &[&str]) -> Command {
+    let test = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES, "--test"];
+    let mut command = project::cargo(&test);
+    command.args(words);
     command
 }

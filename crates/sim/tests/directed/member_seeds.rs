@@ -3,7 +3,7 @@
 //! Owns: its arrays, whose disks are in any slot; what each sector must hold. Not here: each step on its own (`joining`,
 //! `re_adding`), every other kind of fault (the swarm of scenarios, whose members stay in their slots).
 //!
-//! `URAID_SIM_SEEDS=20000 cargo test --release -p uraid-sim --test directed member_seeds -- --nocapture` is the long form;
+//! `URAID_SIM_SEEDS=20000 cargo test --release -p uraid-sim --test suite member_seeds -- --nocapture` is the long form;
 //! `URAID_SIM_FIRST` starts at another seed.
 
 use super::joining::{assembled_anywhere, joining, leaving, wipe};

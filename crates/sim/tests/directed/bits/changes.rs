@@ -3,9 +3,9 @@
 //! changes beside faults and passes (the swarm).
 
 use super::*;
-use crate::joining::leaving;
-use crate::re_adding::{content_without_others, former_member, return_now, rig_with as re_adding_rig};
-use crate::spares::{CASES, fill, wait};
+use crate::directed::joining::leaving;
+use crate::directed::re_adding::{content_without_others, former_member, return_now, rig_with as re_adding_rig};
+use crate::directed::spares::{CASES, fill, wait};
 use uraid_engine::{ChangeBitmapError, ReAddError};
 use uraid_sim::bits::bitmap_to_add;
 
