@@ -1,5 +1,5 @@
 //! A real file system with a real tree, filled through uraid, degraded, written again: clean and equal at the end.
-//! Owns: ext4 and xfs, each by image (any user) and by mount (root). Not here: other clients (`clients`).
+//! Owns: ext4 and xfs, each by image (any user) and by mount (root). Not here: other clients (`foreign_clients`).
 //! If a program is missing, its test is skipped with a message, or fails if `URAID_REQUIRE_CLIENTS` is set.
 
 use std::path::{Path, PathBuf};
