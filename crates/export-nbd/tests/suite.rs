@@ -1,6 +1,6 @@
 //! The tests of this crate that may share a process, as one program: building many small ones takes minutes.
-//! Owns: the list of their files. Not here: what counts allocations (programs of their own, in `Cargo.toml`).
-//! Invariant: a file beside this one is in one of the two lists, or it would never run; `cargo xtask tidy` checks it.
+//! Owns: the list of their files. Not here: what counts allocations (`no_allocation`).
+//! Invariant: a file beside this one is a program, or a module of one: `cargo xtask tidy` checks it.
 
 mod clearing;
 mod common;

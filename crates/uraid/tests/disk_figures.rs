@@ -2,13 +2,11 @@
 //! mount options (report S2), what each path to an array costs.
 //! Owns: the times, the member requests, the rows. Not here: that file systems are right (`fuse_loop`), `doctor`'s own tests.
 //! Measures, and needs root with loop devices, so it runs only when asked for:
-//! `cargo test --release -p uraid --test disk_figures -- --ignored --nocapture`.
+//! `cargo test --release -p uraid --test figures disk_figures:: -- --ignored --nocapture`.
 
-mod common;
-
-use common::loop_device::{LoopDevice, RamFolder};
-use common::xfs_bmap::{BmapExtent, xfs_bmap};
-use common::{Scratch, Served};
+use crate::common::loop_device::{LoopDevice, RamFolder};
+use crate::common::xfs_bmap::{BmapExtent, xfs_bmap};
+use crate::common::{Scratch, Served};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::Value;
 use std::fs;

@@ -3,10 +3,8 @@
 //! threads.
 //! Not here: a member that never answers at any moment (`uraid-sim`), what the ring owes (`host::ring::answers`).
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::{Done, MIB, Scratch, Served, pattern, wait};
+use crate::common::stubborn::StubbornFile;
+use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
 use std::cell::RefCell;
 use std::fs::File;
 use std::path::PathBuf;

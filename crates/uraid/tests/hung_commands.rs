@@ -2,10 +2,8 @@
 //! Owns: how long `detail`, `list`, `fail` and `stop` take while a FUSE server under one member is stopped; what a stop
 //! leaves behind. Not here: requests of clients (`hung`), members that hang before they are served (`hung_paths`).
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::{Done, MIB, Scratch, Served, pattern, wait};
+use crate::common::stubborn::StubbornFile;
+use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;

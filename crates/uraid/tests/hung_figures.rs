@@ -1,12 +1,10 @@
 //! The cost of a hanging member for requests that do not need it, in figures.
 //! Owns: rates of reads beside it, the times of `detail`, `list`, handshakes, `fail` and the stop. Not here: that they
 //! end at all (`hung`). Measures, so it runs only when asked for:
-//! `cargo test --release -p uraid --test hung_figures -- --ignored --nocapture`.
+//! `cargo test --release -p uraid --test figures hung_figures:: -- --ignored --nocapture`.
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::{Client, MIB, Scratch, Served, next_random, pattern, wait};
+use crate::common::stubborn::StubbornFile;
+use crate::common::{Client, MIB, Scratch, Served, next_random, pattern, wait};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 

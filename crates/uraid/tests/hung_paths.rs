@@ -2,10 +2,8 @@
 //! Owns: `serve`, `examine` and `detail` of members beside a FUSE server that is stopped. Not here: members of arrays
 //! that run (`hung_commands`).
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::{Done, MIB, Scratch, Served, pattern, wait};
+use crate::common::stubborn::StubbornFile;
+use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

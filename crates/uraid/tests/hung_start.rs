@@ -2,10 +2,8 @@
 //! Owns: a FUSE server that hangs under one member in the middle of the first resync, on every redundant level, with
 //! io_uring and with helper threads. Not here: the same in an array that is served (`hung`).
 
-mod common;
-
-use common::stubborn::StubbornFile;
-use common::{MIB, Scratch, Served, pattern, wait};
+use crate::common::stubborn::StubbornFile;
+use crate::common::{MIB, Scratch, Served, pattern, wait};
 use rustix::process::Signal;
 use std::path::PathBuf;
 

@@ -1,9 +1,7 @@
 //! How much memory a server takes, and what it says when there is less.
 //! Owns: `--memory-limit`, limits on address space. Not here: what each buffer is for (`uraid::memory`).
 
-mod common;
-
-use common::{Client, MIB, Scratch, Served, pattern, wait};
+use crate::common::{Client, MIB, Scratch, Served, pattern, wait};
 use std::fs;
 use std::path::PathBuf;
 

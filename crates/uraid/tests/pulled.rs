@@ -2,10 +2,8 @@
 //! Owns: what the array does then, level by level. Not here: files that shrink (`errors`), errnos (`uraid-host`).
 //! Needs root and losetup; says SKIPPED where it has not.
 
-mod common;
-
-use common::loop_device::LoopDevice;
-use common::{MIB, Scratch, pattern, wait};
+use crate::common::loop_device::LoopDevice;
+use crate::common::{MIB, Scratch, pattern, wait};
 
 /// Slot 1 of an array is a block device that loses all sectors or the later ones between two writes of the whole array.
 fn pull(options: &str, count: usize, bytes_left: u64) {

@@ -1,11 +1,9 @@
 //! How long a stream of writes stalls when a member dies and a spare takes over, in figures.
 //! Owns: the latencies of one client's writes before, while the failure is recorded, and beside the recovery. Not here:
 //! that a spare takes over at all (`spares`). Measures, so it runs only when asked for:
-//! `cargo test --release -p uraid --test stall_figures -- --ignored --nocapture`.
+//! `cargo test --release -p uraid --test figures stall_figures:: -- --ignored --nocapture`.
 
-mod common;
-
-use common::{Client, MIB, Scratch, next_random, pattern};
+use crate::common::{Client, MIB, Scratch, next_random, pattern};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,11 +1,9 @@
 //! How soon a dirty array of 8 x 4 TB serves, and what its resync reads if it has a bitmap, in figures.
 //! Owns: the first read and the first write after a crash. Not here: that a resync skips what no bit names (`bitmap`).
 //! Measures, so it runs only when asked for:
-//! `cargo test --release -p uraid --test start_figures -- --ignored --nocapture`.
+//! `cargo test --release -p uraid --test figures start_figures:: -- --ignored --nocapture`.
 
-mod common;
-
-use common::{MIB, Scratch, Served, pattern};
+use crate::common::{MIB, Scratch, Served, pattern};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
 //! The tests of this crate that may share a process, as one program: building many small ones takes minutes.
-//! Owns: the list of their files. Not here: what hangs, measures or needs a quiet process (programs of their own, in `Cargo.toml`).
-//! Invariant: a file beside this one is in one of the two lists, or it would never run; `cargo xtask tidy` checks it.
+//! Owns: the list of their files. Not here: members that hang (`hanging`), what measures (`figures`, `bench`,
+//! `ten_minutes`).
+//! Invariant: a file beside this one is a program, or a module of one: `cargo xtask tidy` checks it.
 
 mod access;
 mod arrays;
@@ -32,9 +33,11 @@ mod log;
 mod md_cases;
 mod mdadm_words;
 mod members;
+mod memory;
 mod mounting;
 mod passes;
 mod ppl;
+mod pulled;
 mod punches;
 mod re_adding;
 mod read_only;
@@ -48,6 +51,7 @@ mod spare_groups;
 mod spares;
 mod suggestions;
 mod update;
+mod vanishing;
 mod waiting;
 mod write_behind;
 mod write_mostly;

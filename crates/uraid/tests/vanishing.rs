@@ -1,9 +1,7 @@
 //! Member files that are deleted, replaced or moved while an array runs on them: the array continues, and the user is told.
 //! Owns: what is said on stderr, in `detail`, at the stop. Not here: members that shrink or fail (`errors`, `pulled`).
 
-mod common;
-
-use common::{MIB, Scratch, pattern, wait};
+use crate::common::{MIB, Scratch, pattern, wait};
 use serde_json::Value;
 use std::fs::{self, File};
 
