@@ -23,29 +23,20 @@ enum Group {
     Quiet,
 }
 
-/// Programs that do not run just beside all others. `*` at the end stands for any rest.
-const GROUPS: [(&str, Group); 13] = [
+/// Programs that do not run just beside all others.
+const GROUPS: [(&str, Group); 5] = [
     ("blackbox/filesystems", Group::Root),
-    ("host/loops", Group::Root),
-    ("uraid/pulled", Group::Root),
-    ("uraid/vanishing", Group::Root),
-    ("uraid/disk_figures", Group::Root),
+    ("blackbox/idle_clients", Group::Quiet),
     ("host/measure", Group::Quiet),
     ("uraid/bench", Group::Quiet),
-    ("uraid/memory", Group::Quiet),
-    ("uraid/stall_figures", Group::Quiet),
-    ("uraid/hung_figures", Group::Quiet),
-    ("uraid/start_figures", Group::Quiet),
-    ("export-nbd/stalled", Group::Quiet),
-    ("blackbox/idle_clients", Group::Quiet),
+    ("uraid/figures", Group::Quiet),
 ];
 
 /// Threads of a program whose tests mostly wait for servers and members; others have one for each processor.
-const WAITING: [(&str, usize); 3] = [("uraid/suite", 4), ("blackbox/suite", 4), ("uraid/hung", 4)];
+const WAITING: [(&str, usize); 3] = [("uraid/suite", 4), ("uraid/hanging", 4), ("blackbox/suite", 4)];
 
 /// The longest programs: they begin first, so that none of them is left alone at the end.
-const LONG: [&str; 6] =
-    ["uraid/suite", "sim/suite", "sim/directed", "blackbox/kill_storm", "uraid/ten_minutes", "engine/suite"];
+const LONG: [&str; 5] = ["uraid/suite", "sim/suite", "export-nbd/suite", "blackbox/suite", "engine/suite"];
 
 /// A program that takes longer is killed: the longest one takes two minutes.
 const TIME_MAX: Duration = Duration::from_secs(900);
