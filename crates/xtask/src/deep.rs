@@ -4,7 +4,7 @@
 
 use crate::proof::{self, Region};
 use crate::stage::{Tally, run_counted};
-use crate::{fuzz, mutants, project, prove, vm};
+use crate::{deny, fuzz, mutants, project, prove, vm};
 use std::process::Command;
 use std::time::Instant;
 
@@ -21,9 +21,14 @@ struct Part {
     run: fn() -> (bool, String),
 }
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     Part { name: "features", about: "clippy of what features of tests compile", run: features },
     Part { name: "documentation", about: "the documentation of all crates, the book", run: documentation },
+    Part {
+        name: "dependencies",
+        about: "licences and weaknesses of the crates that we use",
+        run: || counted(deny::run()),
+    },
     Part { name: "prove", about: "every proof that counts, for 10 minutes", run: || prove::counted(600) },
     Part { name: "loom", about: "every order of a few events of threads", run: loom },
     Part { name: "shuttle", about: "stops and failures, in random orders of threads", run: shuttle },

@@ -6,6 +6,7 @@ mod circles;
 mod citations;
 mod deep;
 mod demo;
+mod deny;
 mod documents;
 mod figures;
 mod floors;
@@ -36,7 +37,7 @@ cargo xtask test [--record]
                         proofs, canaries, the demo, the VM's short form; `make test` runs it
 cargo xtask deep [PART]...
                         what takes long, those parts that are due or are named: prove, loom, shuttle, museum, vm, fuzz,
-                        mutants, features, documentation; docs/proof.md has their results
+                        mutants, features, documentation, dependencies; docs/proof.md has their results
 cargo xtask floors      imports go down, never sideways or up
 cargo xtask tidy        lengths, heads, leftovers, links, citations, walks through the code, indexes, figures, width
 cargo xtask wrap        breaks lines of prose in the documents at 100 columns
@@ -51,6 +52,7 @@ cargo xtask prove [--time 5m] [--json]
                         erasures, kill -9
 cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--jobs N] [--only ID...]
                         the kept list of faults, each put into a copy of the code: which stage catches it
+cargo xtask deny        licences, origins and known weaknesses of the crates that we use; needs cargo-deny
 cargo xtask packages    installs the system packages that `test` needs, or names them
 cargo xtask vm run [--linux-6.1 | --linux-newest] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver: 6.12, or the one named
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         ["prove", rest @ ..] => prove::run(rest),
         ["mutants", rest @ ..] => mutants::run(rest),
         ["figures", rest @ ..] => figures::run(rest),
+        ["deny"] => deny::run().failed == 0,
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),
