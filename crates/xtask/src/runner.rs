@@ -19,13 +19,17 @@ enum Group {
     Beside,
     /// It works on devices and mounts of the system: one of these at a time.
     Root,
-    /// It measures time or memory: nothing else runs.
+    /// It measures, or waits with limits for many servers: nothing else runs.
     Quiet,
 }
 
 /// Programs that do not run just beside all others.
-const GROUPS: [(&str, Group); 5] = [
+const GROUPS: [(&str, Group); 9] = [
     ("blackbox/filesystems", Group::Root),
+    ("uraid/suite", Group::Quiet),
+    ("uraid/hanging", Group::Quiet),
+    ("blackbox/suite", Group::Quiet),
+    ("export-nbd/suite", Group::Quiet),
     ("blackbox/idle_clients", Group::Quiet),
     ("host/measure", Group::Quiet),
     ("uraid/bench", Group::Quiet),
@@ -36,13 +40,13 @@ const GROUPS: [(&str, Group); 5] = [
 const WAITING: [(&str, usize); 3] = [("uraid/suite", 4), ("uraid/hanging", 4), ("blackbox/suite", 4)];
 
 /// The longest programs: they begin first, so that none of them is left alone at the end.
-const LONG: [&str; 5] = ["uraid/suite", "sim/suite", "export-nbd/suite", "blackbox/suite", "engine/suite"];
+const LONG: [&str; 3] = ["sim/suite", "engine/suite", "layout/suite"];
 
 /// A program that takes longer is killed: the longest one takes two minutes.
 const TIME_MAX: Duration = Duration::from_secs(900);
 
-/// Programs at once: more than processors, because many wait.
-const AT_ONCE: usize = 3;
+/// Programs at once: as many as have processors here; each has two threads of tests.
+const AT_ONCE: usize = 2;
 
 /// Runs all of them, with these variables set; the logs go into `logs`.
 pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, &str)], logs: &Path) -> Tally {
