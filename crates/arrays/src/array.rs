@@ -1,11 +1,12 @@
 //! The engine's array on the host's machine, compiled once.
 //! Owns: [`HostArray`]. Not here: what an array does (`uraid_engine::Array`), what it is built from (`build`).
-//! Invariant: no caller sees the type of a future of a command.
+//! Invariant: no caller sees the type of a command's future.
 //!
 //! The engine is generic, and the body of an `async fn` is compiled in every crate that awaits it, with all that it
-//! awaits. So commands give futures in a box, and are compiled here, with everything that mail starts. Requests keep
-//! their types: a box would cost a read an allocation, and a call through a pointer 25 ns, more than half of what the
-//! engine adds. `inline(never)`: a small function is compiled in every crate that calls it, with all that it names.
+//! awaits. So commands and rare requests give futures in a box, and are compiled here, with everything that mail starts.
+//! Reads and writes keep their types: a box would cost a read an allocation, and a call through a pointer 25 ns, more
+//! than half of what the engine adds. `inline(never)`: a small function is compiled in every crate that calls it, with
+//! all that it names.
 
 use crate::member::{ArrayMember, HostWorld};
 use std::pin::Pin;
@@ -169,23 +170,28 @@ impl Device for HostArray {
         self.0.write(at, from, fua).await
     }
 
-    async fn flush(&self) -> Result<(), IoError> {
-        self.0.flush().await
+    #[inline(never)]
+    fn flush(&self) -> impl Future<Output = Result<(), IoError>> {
+        Box::pin(self.0.flush()) as Command<'_, _>
     }
 
-    async fn discard(&self, range: Range) -> Result<(), IoError> {
-        self.0.discard(range).await
+    #[inline(never)]
+    fn discard(&self, range: Range) -> impl Future<Output = Result<(), IoError>> {
+        Box::pin(self.0.discard(range)) as Command<'_, _>
     }
 
-    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
-        self.0.write_zeroes(range).await
+    #[inline(never)]
+    fn write_zeroes(&self, range: Range) -> impl Future<Output = Result<(), IoError>> {
+        Box::pin(self.0.write_zeroes(range)) as Command<'_, _>
     }
 
-    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
-        self.0.punch_hole(range).await
+    #[inline(never)]
+    fn punch_hole(&self, range: Range) -> impl Future<Output = Result<(), IoError>> {
+        Box::pin(self.0.punch_hole(range)) as Command<'_, _>
     }
 
-    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
-        self.0.allocation(range).await
+    #[inline(never)]
+    fn allocation(&self, range: Range) -> impl Future<Output = Result<Allocation, IoError>> {
+        Box::pin(self.0.allocation(range)) as Command<'_, _>
     }
 }

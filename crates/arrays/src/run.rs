@@ -8,8 +8,9 @@ use crate::array::HostArray;
 use crate::barrier::Barrier;
 use crate::build::{ArraySetup, build_traced};
 use crate::world::{ArrayIndex, ArrayMail};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use uraid_engine::{PassError, Progress, StartError};
 use uraid_host::{Local, Options, Shard, Trace};
 
@@ -84,14 +85,73 @@ pub fn run<T: Send, E: Send>(
     task: impl AsyncFn(&OnShard) -> Result<T, E> + Send + Sync,
     stop: impl AsyncFn(&OnShard, ArrayIndex) -> Result<(), E> + Send + Sync,
 ) -> Result<Vec<T>, E> {
-    let barrier = Arc::new(Barrier::default());
-    let outcomes = uraid_host::run(setup.shards, &setup.options, |shard: Shard<ArrayMail>| {
-        let on = on_shard(setup, &shard, &barrier);
-        let (start, task, stop) = (&start, &task, &stop);
-        async move { run_shard(setup, &on, start, task, stop).await }
-    });
-    let values = outcomes.into_iter().collect::<Result<Vec<Option<T>>, E>>()?;
+    let outcomes = (0..setup.shards).map(|_| Mutex::new(Ok(None))).collect();
+    let steps = TypedSteps { start, task, stop, outcomes };
+    run_steps(setup, &steps);
+    let outcomes = steps.outcomes.into_iter().map(|outcome| outcome.into_inner().expect("a panic aborts"));
+    let values = outcomes.collect::<Result<Vec<Option<T>>, E>>()?;
     Ok(values.into_iter().map(|value| value.expect("every task runs if no start fails")).collect())
+}
+
+/// A step's future: whether the step succeeded.
+type Step<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
+
+/// The caller's steps without their types: what runs them is compiled once, in this crate.
+trait Steps: Sync {
+    fn start<'a>(&'a self, on: &'a OnShard, index: ArrayIndex) -> Step<'a>;
+    fn task<'a>(&'a self, on: &'a OnShard) -> Step<'a>;
+    fn stop<'a>(&'a self, on: &'a OnShard, index: ArrayIndex) -> Step<'a>;
+}
+
+struct TypedSteps<T, E, Start, Task, Stop> {
+    start: Start,
+    task: Task,
+    stop: Stop,
+    /// Of each shard: its task's value, or the first error. `None`: the task did not run.
+    outcomes: Vec<Mutex<Result<Option<T>, E>>>,
+}
+
+impl<T, E, Start, Task, Stop> TypedSteps<T, E, Start, Task, Stop> {
+    /// Keeps a step's outcome unless an earlier step of this shard has failed.
+    fn keep(&self, on: &OnShard, outcome: Result<Option<T>, E>) -> bool {
+        let succeeded = outcome.is_ok();
+        let mut kept = self.outcomes[usize::from(on.local.index().0)].lock().expect("a panic aborts");
+        match (&*kept, &outcome) {
+            (Err(_), _) | (Ok(_), Ok(None)) => (),
+            (Ok(_), Ok(Some(_)) | Err(_)) => *kept = outcome,
+        }
+        succeeded
+    }
+}
+
+impl<T, E, Start, Task, Stop> Steps for TypedSteps<T, E, Start, Task, Stop>
+where
+    T: Send,
+    E: Send,
+    Start: AsyncFn(&OnShard, ArrayIndex) -> Result<(), E> + Send + Sync,
+    Task: AsyncFn(&OnShard) -> Result<T, E> + Send + Sync,
+    Stop: AsyncFn(&OnShard, ArrayIndex) -> Result<(), E> + Send + Sync,
+{
+    fn start<'a>(&'a self, on: &'a OnShard, index: ArrayIndex) -> Step<'a> {
+        Box::pin(async move { self.keep(on, (self.start)(on, index).await.map(|()| None)) })
+    }
+
+    fn task<'a>(&'a self, on: &'a OnShard) -> Step<'a> {
+        Box::pin(async move { self.keep(on, (self.task)(on).await.map(Some)) })
+    }
+
+    fn stop<'a>(&'a self, on: &'a OnShard, index: ArrayIndex) -> Step<'a> {
+        Box::pin(async move { self.keep(on, (self.stop)(on, index).await.map(|()| None)) })
+    }
+}
+
+#[inline(never)]
+fn run_steps(setup: &Setup<'_>, steps: &dyn Steps) {
+    let barrier = Arc::new(Barrier::default());
+    uraid_host::run(setup.shards, &setup.options, |shard: Shard<ArrayMail>| {
+        let on = on_shard(setup, &shard, &barrier);
+        async move { run_shard(setup, &on, steps).await }
+    });
 }
 
 fn on_shard(setup: &Setup<'_>, shard: &Shard<ArrayMail>, barrier: &Arc<Barrier>) -> OnShard {
@@ -102,31 +162,19 @@ fn on_shard(setup: &Setup<'_>, shard: &Shard<ArrayMail>, barrier: &Arc<Barrier>)
     OnShard { local: (**shard).clone(), arrays, traces, barrier: barrier.clone() }
 }
 
-/// `None`: the task was not run, because a start on shard 0 has failed.
-async fn run_shard<T, E>(
-    setup: &Setup<'_>,
-    on: &OnShard,
-    start: &impl AsyncFn(&OnShard, ArrayIndex) -> Result<(), E>,
-    task: &impl AsyncFn(&OnShard) -> Result<T, E>,
-    stop: &impl AsyncFn(&OnShard, ArrayIndex) -> Result<(), E>,
-) -> Result<Option<T>, E> {
+async fn run_shard(setup: &Setup<'_>, on: &OnShard, steps: &dyn Steps) {
     let barrier = &on.barrier;
     let mut started = 0;
-    let mut outcome = Ok(None);
-    while on.is_first() && started < on.arrays.len() && outcome.is_ok() {
-        match start(on, ArrayIndex(started)).await {
-            Ok(()) => started += 1,
-            Err(error) => outcome = Err(error),
-        }
+    let mut is_well = true;
+    while on.is_first() && started < on.arrays.len() && is_well {
+        is_well = steps.start(on, ArrayIndex(started)).await;
+        started += usize::from(is_well);
     }
-    if outcome.is_err() {
+    if !is_well {
         barrier.give_up();
     }
-    if barrier.wait(&on.local).await {
-        outcome = task(on).await.map(Some);
-        if outcome.is_err() {
-            barrier.give_up();
-        }
+    if barrier.wait(&on.local).await && !steps.task(on).await {
+        barrier.give_up();
     }
     // The tasks of other shards may still use the arrays.
     barrier.wait_for_all(&on.local).await;
@@ -137,11 +185,9 @@ async fn run_shard<T, E>(
     };
     if is_stopped {
         for index in (0..started).rev() {
-            let stopped = stop(on, ArrayIndex(index)).await;
-            outcome = outcome.and_then(|value| stopped.map(|()| value));
+            steps.stop(on, ArrayIndex(index)).await;
         }
     }
     // All shards carry the mail of a stop.
     barrier.wait_for_all(&on.local).await;
-    outcome
 }
