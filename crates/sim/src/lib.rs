@@ -30,6 +30,8 @@ pub mod rebuild;
 pub mod rig;
 pub mod rng;
 pub mod scenario;
+#[cfg(all(feature = "sabotage", feature = "marks"))]
+pub mod self_check;
 pub mod setup;
 pub mod shrink;
 pub mod tape;

@@ -11,6 +11,8 @@ use uraid_sim::tape::Tape;
 
 const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
   --crash-images   exhaustive crash images of tiny arrays instead, with options of its own
+  --self-check NAME  the engine makes mistakes on purpose, and each must be found: canaries, museum, marks or shrinking;
+                   in a build with both features
   --prove SECONDS  long seeds for that time, then the museum; figures as one line of JSON; in a build with both features
   --swarm          long seeds: 1,000 client operations and 20 faults each
   --marks          say which rare branches of the engine were taken; only in a build with the feature `marks`
@@ -147,6 +149,37 @@ fn prove(_: Duration, _: usize) -> ExitCode {
     ExitCode::from(2)
 }
 
+#[cfg(all(feature = "sabotage", feature = "marks"))]
+fn self_check(name: &str) -> ExitCode {
+    use std::cell::Cell;
+    use uraid_sim::self_check::ALL;
+    let Some((_, check)) = ALL.into_iter().find(|(of, _)| *of == name) else {
+        eprintln!("uraid-sim: {name} is no check; there are {:?}", ALL.map(|(name, _)| name));
+        return ExitCode::from(2);
+    };
+    // Panics are findings: do not print them.
+    std::panic::set_hook(Box::new(|_| {}));
+    let (passed, failed) = (Cell::new(0), Cell::new(0));
+    check(&|result| match result {
+        Ok(found) => {
+            passed.set(passed.get() + 1);
+            println!("{found}");
+        }
+        Err(missing) => {
+            failed.set(failed.get() + 1);
+            println!("FAILED: {missing}");
+        }
+    });
+    println!("checks: {} passed, {} failed", passed.get(), failed.get());
+    if failed.get() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(all(feature = "sabotage", feature = "marks")))]
+fn self_check(_: &str) -> ExitCode {
+    eprintln!("uraid-sim: --self-check needs a build with `--features sabotage,marks`");
+    ExitCode::from(2)
+}
+
 /// Shrinks a failing run and prints it as a test.
 fn print_shrunk(source: Source, options: Options, budget: Duration) -> ExitCode {
     // Panics are findings: do not print thousands of them.
@@ -183,8 +216,10 @@ fn run_tape(tape: Tape, options: Options) -> ExitCode {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    if arguments.next().is_some_and(|first| first == "--crash-images") {
-        return uraid_sim::crash::command::command(arguments);
+    match (arguments.next().as_deref(), arguments.next(), arguments.next()) {
+        (Some("--crash-images"), _, _) => return uraid_sim::crash::command::command(std::env::args().skip(2)),
+        (Some("--self-check"), Some(name), None) => return self_check(&name),
+        _ => {}
     }
     let wanted = match parse() {
         Ok(wanted) => wanted,

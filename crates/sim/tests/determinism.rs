@@ -5,9 +5,9 @@ use uraid_sim::fleet::run_seeds;
 use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
 
 #[test]
-fn a_hundred_seeds_give_the_same_hash_twice_on_one_thread_and_on_two() {
-    let once = run_seeds(5000..5100, 1, Options::default(), || {});
-    let again = run_seeds(5000..5100, 2, Options::default(), || {});
+fn thirty_seeds_give_the_same_hash_twice_on_one_thread_and_on_two() {
+    let once = run_seeds(5000..5030, 1, Options::default(), || {});
+    let again = run_seeds(5000..5030, 2, Options::default(), || {});
     println!("total hash {:016x}", once.hash);
     assert_eq!(once.hash, again.hash);
     assert_eq!((once.steps, once.time), (again.steps, again.time));

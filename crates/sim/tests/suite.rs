@@ -1,5 +1,5 @@
 //! The tests of this crate that may share a process, as one program: building many small ones takes minutes.
-//! Owns: the list of their files. Not here: what needs a feature (`sabotage`, `shuttle`).
+//! Owns: the list of their files. Not here: the engine on threads (`shuttle`), checks of the checkers (`self_check`).
 //! Invariant: a file beside this one is a program, or a module of one: `cargo xtask tidy` checks it.
 
 mod crash_images;

@@ -195,7 +195,7 @@ fn damaged_and_unknown_content_is_a_sentence_each() {
 
 #[test]
 fn what_cannot_be_looked_at_is_refused_in_one_sentence() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::on_disk();
     scratch.uraid(["doctor", "nothing"]).expect_refused(&["no running array is called nothing"]);
     let fifo = scratch.path("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("coreutils").success());

@@ -25,6 +25,7 @@ const KINDS: [Kind; 3] = [
 ];
 
 fn call(words: &[&str], device: &LoopDevice) {
+    device.wait_until_free();
     let rest = words[1..].iter().map(Path::new).chain([device.path()]);
     run(words[0], &rest.collect::<Vec<&Path>>());
 }
@@ -156,7 +157,7 @@ fn a_file_under_random_operations_is_right_while_members_fail_and_come_back() {
                     350 => drop(uraid(&["add", "home", &member(0)])),
                     500 => drop(uraid(&["add", "home", &member(4)])),
                     700 => {
-                        uraid(&["wait", "home"]);
+                        mounted.scratch.uraid(["wait", "home"]);
                         uraid(&["fail", "home", "2"]);
                     }
                     800 => drop(uraid(&["remove", "home", "failed"])),

@@ -28,7 +28,11 @@ impl Mounted {
 
     /// The same with other options of `create`.
     pub(crate) fn with_options(level: &str, slots: usize, create: &str, options: &[&str]) -> Mounted {
-        let scratch = Scratch::new();
+        Mounted::create(Scratch::new(), level, slots, create, options)
+    }
+
+    /// An array `home` of members of 16 MiB in this folder.
+    pub(crate) fn create(scratch: Scratch, level: &str, slots: usize, create: &str, options: &[&str]) -> Mounted {
         let members = scratch.members("m", slots, 16 * MIB);
         scratch.create("home", &format!("-l {level} -n {slots} {create}"), &members);
         Mounted::serve(scratch, members, options)
@@ -390,7 +394,7 @@ struct Given {
 }
 
 fn given_to_another_user() -> Given {
-    let scratch = Scratch::new();
+    let scratch = Scratch::on_disk();
     let members = scratch.members("m", 2, 16 * MIB);
     scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
     let folder = scratch.path("files");

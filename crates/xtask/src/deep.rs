@@ -32,7 +32,11 @@ const PARTS: [Part; 10] = [
     Part { name: "prove", about: "every proof that counts, for 10 minutes", run: || prove::counted(600) },
     Part { name: "loom", about: "every order of a few events of threads", run: loom },
     Part { name: "shuttle", about: "stops and failures, in random orders of threads", run: shuttle },
-    Part { name: "museum", about: "historical bugs, rare branches, shrinking", run: museum },
+    Part {
+        name: "museum",
+        about: "an engine with mistakes on purpose: historical bugs, rare branches, directed tests",
+        run: museum,
+    },
     Part { name: "vm", about: "the real md driver, every form", run: vm::everything },
     Part { name: "fuzz", about: "ten minutes of each target", run: || told(fuzz::run(&["--time", "10m"])) },
     Part { name: "mutants", about: "the whole list of faults", run: mutants::whole },
@@ -152,17 +156,17 @@ fn loom() -> (bool, String) {
 }
 
 fn shuttle() -> (bool, String) {
-    counted(run_counted(&mut simulator(&["shuttle"])))
+    let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES, "--test", "shuttle"];
+    counted(run_counted(&mut project::cargo(&words)))
 }
 
+/// What runs only with the mistakes compiled in: checks of the simulator on itself, and directed tests.
 fn museum() -> (bool, String) {
-    counted(run_counted(&mut simulator(&["sabotage", "--", "museum::", "marks::", "shrink::"])))
-}
-
-/// A test program of the simulator with all of its features, and words for it.
-fn simulator(words: &[&str]) -> Command {
-    let test = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES, "--test"];
-    let mut command = project::cargo(&test);
-    command.args(words);
-    command
+    let mut tally = Tally::one(prove::build_simulator().is_ok());
+    for name in ["canaries", "museum", "marks", "shrinking"] {
+        tally.add(run_counted(&mut prove::self_check(name)));
+    }
+    let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES, "--test", "suite"];
+    tally.add(run_counted(&mut project::cargo(&words)));
+    counted(tally)
 }

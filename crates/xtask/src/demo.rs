@@ -14,7 +14,12 @@ pub(crate) fn run() -> bool {
         eprintln!("demo: the build failed");
         return false;
     }
-    let built = project::target().join(PROFILE);
+    run_built(PROFILE)
+}
+
+/// Lets the demo run that cargo has built with this profile.
+pub(crate) fn run_built(profile: &str) -> bool {
+    let built = project::target().join(profile);
     let mut demo = Command::new(built.join("uraid-demo"));
     demo.env("URAID_BIN", built.join("uraid"));
     match demo.status() {

@@ -161,21 +161,29 @@ fn parse(words: &[&str]) -> Option<(u64, bool)> {
 
 // ---- commands
 
+/// A check of the simulator that [`build`] has built, on itself.
+pub(crate) fn self_check(name: &str) -> Command {
+    let mut command = Command::new(target().join("release/uraid-sim"));
+    command.args(["--self-check", name]);
+    command
+}
+
+/// Builds the simulator in release, with all of its features.
+pub(crate) fn build_simulator() -> Result<(), String> {
+    build_release(&["build", "--release", "--quiet", "-p", "uraid-sim", "--features", SIMULATOR_FEATURES])
+}
+
+fn build_release(words: &[&str]) -> Result<(), String> {
+    let is_good = cargo(words).status().is_ok_and(|status| status.success());
+    if is_good { Ok(()) } else { Err(format!("cargo {} failed", words.join(" "))) }
+}
+
 /// Builds everything in release. The simulator is built with all of its features. The binary that is killed has none, so another command builds it: all that one command builds shares features.
 fn build() -> Result<(), String> {
-    let all: [&[&str]; 4] = [
-        &["build", "--release", "--quiet", "-p", "uraid-sim", "--features", SIMULATOR_FEATURES],
-        &["build", "--release", "--quiet", "-p", "uraid", "-p", "uraid-blackbox", "--bins"],
-        &["test", "--release", "--quiet", "--no-run", "-p", "uraid-layout", "--test", SUITE],
-        &["test", "--release", "--quiet", "--no-run", "-p", "uraid-parity", "--test", SUITE],
-    ];
-    for words in all {
-        let is_good = cargo(words).status().is_ok_and(|status| status.success());
-        if !is_good {
-            return Err(format!("cargo {} failed", words.join(" ")));
-        }
-    }
-    Ok(())
+    build_simulator()?;
+    build_release(&["build", "--release", "--quiet", "-p", "uraid", "-p", "uraid-blackbox", "--bins"])?;
+    build_release(&["test", "--release", "--quiet", "--no-run", "-p", "uraid-layout", "--test", SUITE])?;
+    build_release(&["test", "--release", "--quiet", "--no-run", "-p", "uraid-parity", "--test", SUITE])
 }
 
 fn erasures(_: &Run) -> Command {

@@ -2,8 +2,10 @@
 //! Owns: [`LoopDevice`], [`RamFolder`]. Invariant: it is detached, or unmounted, when it is dropped.
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A loop device, gone with the test.
 pub struct LoopDevice(PathBuf);
@@ -35,6 +37,15 @@ impl LoopDevice {
     pub fn detach(&self) {
         let detached = Command::new("losetup").arg("--detach").arg(&self.0).status().expect("losetup");
         assert!(detached.success());
+    }
+
+    /// Waits until no mount has it: the kernel lets go of some only after umount(8) has returned.
+    pub fn wait_until_free(&self) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&self.0).is_err() {
+            assert!(Instant::now() < end, "{} is in use", self.0.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Whether it has a file.

@@ -29,16 +29,30 @@ use std::time::{Duration, Instant};
 
 pub const MIB: u64 = 1 << 20;
 const WAIT_MAX: Duration = Duration::from_secs(90);
+/// All tests of a program that run at once fit.
+const MEMORY_MIN: u64 = 4 << 30;
 
 /// A folder that goes with the test; sockets of the binary are in it too.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
+    /// In memory, if there is room: what a test waits for is then no other test's writes.
     pub fn new() -> Scratch {
+        let memory = Path::new("/dev/shm");
+        let room = rustix::fs::statvfs(memory).map_or(0, |space| space.f_bavail * space.f_frsize);
+        Scratch::below(&if room < MEMORY_MIN { std::env::temp_dir() } else { memory.to_owned() })
+    }
+
+    /// Where a test needs extents, or space that zeroes keep.
+    pub fn on_disk() -> Scratch {
+        Scratch::below(&std::env::temp_dir())
+    }
+
+    fn below(base: &Path) -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // Short, because the path of a unix socket has at most 107 bytes.
         let name = format!("uraid-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let path = base.join(name);
         fs::create_dir_all(&path).expect("the temporary folder is writable");
         // As a runtime directory has to be, whatever the umask is.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("our folder");
@@ -316,14 +330,15 @@ fn with_default_signals(command: &mut Command) {
     unsafe { command.pre_exec(reset) };
 }
 
-/// Polls until `ready`, for a limited time.
+/// Polls until `ready`, for a limited time. The longer it takes, the rarer: most polls start a process, and those of many
+/// tests would leave no processor to what is waited for.
 pub fn wait(ready: impl Fn() -> bool) -> Result<(), ()> {
     let began = Instant::now();
     while began.elapsed() < WAIT_MAX {
         if ready() {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep((began.elapsed() / 10).clamp(Duration::from_millis(10), Duration::from_millis(200)));
     }
     Err(())
 }

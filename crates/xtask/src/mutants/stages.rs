@@ -18,11 +18,8 @@ use std::time::{Duration, Instant};
 const LEFT_OUT: [(&str, &str); 2] =
     [("blackbox/filesystems", "needs root, loop devices and mounts"), ("uraid/bench", "measures speed")];
 
-/// Tests of the simulator that need a feature: in release, beside its program.
-const RELEASE_TESTS: [&str; 4] = ["canaries", "museum", "marks", "shrink"];
-
 /// Programs in release, and their words: short forms, which run early, and long ones.
-const PROGRAMS: [(&str, &str, &str); 7] = [
+const PROGRAMS: [(&str, &str, &str); 11] = [
     ("simulator, 400 seeds", "uraid-sim", "--seeds 0..400"),
     ("simulator, 40 long seeds", "uraid-sim", "--swarm --seeds 0..40"),
     ("crash images, short", "uraid-sim", "--crash-images --short --time 60s"),
@@ -30,6 +27,10 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
     ("simulator, 6000 seeds", "uraid-sim", "--seeds 400..6400"),
     ("simulator, 400 long seeds", "uraid-sim", "--swarm --seeds 40..440"),
     ("crash images", "uraid-sim", "--crash-images --time 90s"),
+    ("simulator, canaries", "uraid-sim", "--self-check canaries"),
+    ("simulator, museum", "uraid-sim", "--self-check museum"),
+    ("simulator, marks", "uraid-sim", "--self-check marks"),
+    ("simulator, shrinking", "uraid-sim", "--self-check shrinking"),
 ];
 
 /// Which stages run before a fault counts as not caught.
@@ -43,11 +44,11 @@ pub(crate) enum Depth {
     Full,
 }
 
-/// Release programs and tests that run for minutes.
+/// Release programs that run for minutes.
 const LONG: [&str; 6] = [
     "simulator, marks",
     "simulator, museum",
-    "simulator, shrink",
+    "simulator, shrinking",
     "simulator, 6000 seeds",
     "simulator, 400 long seeds",
     "crash images",
@@ -131,11 +132,6 @@ impl CopiedTree {
         }
         // What one command builds shares its features, so the binary under kills is built apart from the simulator.
         self.cargo(&words("build --release -p uraid -p uraid-blackbox --bins"))?;
-        let in_release = self.tests(&words("--release -p uraid-sim --features marks,sabotage"))?;
-        stages.extend(in_release.into_iter().filter_map(|stage| {
-            let target = stage.name.strip_prefix("sim/").filter(|target| RELEASE_TESTS.contains(target))?;
-            Some(Stage { name: format!("simulator, {target}"), package: None, ..stage })
-        }));
         self.cargo(&words("build --release -p uraid-sim --features marks,sabotage --bins"))?;
         stages.extend(PROGRAMS.map(|(name, program, arguments)| Stage {
             name: name.to_string(),
