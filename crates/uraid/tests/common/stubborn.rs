@@ -11,6 +11,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -371,8 +372,10 @@ impl Drop for StubbornFile {
     fn drop(&mut self) {
         self.go_on();
         if let Some(session) = self.session.take() {
-            // The folder is removed with the scratch folder; a mount that stays would show there.
-            let _ = session.umount_and_join();
+            // A server that was killed may have it open for a moment longer: the mount goes when that has ended.
+            if session.umount_and_join().is_err() {
+                let _ = Command::new("umount").arg("--lazy").arg(&self.folder).status();
+            }
         }
     }
 }
