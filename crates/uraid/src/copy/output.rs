@@ -3,13 +3,13 @@
 //! Invariant: existing data is overwritten only with --overwrite, and a member never.
 
 use super::map::byte;
-use crate::member_name;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
+use uraid_serve::member_name;
 
 /// Zeroes that are shorter than this, or not aligned to it, are written like other bytes.
 const HOLE_BYTES: usize = 4096;
