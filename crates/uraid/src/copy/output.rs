@@ -289,7 +289,8 @@ fn write_sparse(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     let mut block_start = 0;
     let mut block_end = if first == 0 { HOLE_BYTES } else { first }.min(bytes.len());
     while block_start < bytes.len() {
-        if bytes[block_start..block_end].iter().all(|byte| *byte == 0) {
+        // One memcmp, which is as fast in every build.
+        if bytes[block_start..block_end] == ZEROES[..block_end - block_start] {
             file.write_all_at(&bytes[from..block_start], at + from as u64)?;
             from = block_end;
         }
