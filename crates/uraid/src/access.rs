@@ -2,9 +2,9 @@
 //! Owns: what they print. Not here: their options (`cli::access`), what the server does (`overseer::access`).
 
 use crate::cli::AccessArgs;
-use crate::client::{self, ClientError};
-use crate::print;
 use serde_json::Value;
+use uraid_serve::client::{self, ClientError};
+use uraid_serve::log::print;
 
 /// Lets a running array take no more writes, or take them again.
 pub(crate) fn run(args: &AccessArgs, is_read_only: bool) -> Result<(), ClientError> {

@@ -8,7 +8,6 @@ mod serve;
 mod target;
 
 use crate::cli::{BenchArgs, Policy, Processors, chunk_size, layout_number};
-use crate::print;
 use screen::Terminal;
 use serve::ServeTrialError;
 use std::fs::File;
@@ -20,6 +19,7 @@ use uraid_bench::{Case, Run, Trial, Work, WorkError, kernels, nbd, plot, scenari
 use uraid_engine::AssembleOptions;
 use uraid_format::create::NewPolicy;
 use uraid_host::{TooFewDescriptors, ensure_descriptors};
+use uraid_serve::log::print;
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]

@@ -2,11 +2,11 @@
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::bitmap`).
 
 use crate::cli::{BitmapArgs, BitmapPlace};
-use crate::client::{self, ClientError};
-use crate::print;
-use crate::rpc::BitmapCall;
 use serde_json::Value;
 use uraid_block::Sectors;
+use uraid_serve::client::{self, ClientError};
+use uraid_serve::log::print;
+use uraid_serve::rpc::BitmapCall;
 
 /// Changes the bitmap of a running array.
 pub(crate) fn run(args: &BitmapArgs) -> Result<(), ClientError> {

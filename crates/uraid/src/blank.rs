@@ -7,9 +7,7 @@
 //! File systems, partition tables, volume managers and swap space have a mark within the first 64 KiB or so, or near the
 //! end. Any byte that is not zero counts, so that no format must be known.
 
-use crate::asking;
 use crate::probe;
-use crate::stack::Stack;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,6 +17,8 @@ use uraid_block::{ArrayRange, ArraySector, SECTOR_BYTES, Sectors, SlotSet};
 use uraid_engine::{Place, StartPlan};
 use uraid_format::{Features, MemberFlag};
 use uraid_layout::CopyChoice;
+use uraid_serve::asking;
+use uraid_serve::stack::Stack;
 
 /// What is read at each end of the array.
 const END: Sectors = Sectors(1 << 11);

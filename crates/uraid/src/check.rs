@@ -4,16 +4,16 @@
 //! Invariant: text and JSON say the same.
 
 use crate::cli::{CheckArgs, PassArgs, SpeedArgs};
-use crate::client::{self, Client, ClientError};
-use crate::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
-use crate::print;
-use crate::progress::{self, Moving};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 use uraid_block::sizes::counted;
 use uraid_engine::SpeedLimits;
+use uraid_serve::client::{self, Client, ClientError};
+use uraid_serve::log::print;
+use uraid_serve::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
+use uraid_serve::progress::{self, Moving};
 
 /// How often the array is asked.
 const PERIOD: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
 //! `uraid copy`: the bytes of an array, to a file, a block device or a pipe.
-//! Owns: messages, how a copy is resumed, how it ends. Not here: assembling the array (`serve`), reading (`reader`),
+//! Owns: messages, how a copy is resumed, how it ends. Not here: assembling the array (`opening`), reading (`copy_reader`),
 //! writing (`writer`, `output`), the state of each sector (`map`).
 //! Invariant: nothing is written to a member. Exit code 0 means that every sector was copied.
 
@@ -8,38 +8,38 @@ mod incomplete;
 mod map;
 mod order;
 mod output;
-mod reader;
 mod reshaped;
 mod writer;
 
-use crate::assembly::NamedError;
 use crate::cli::{CopyArgs, chunk_size, layout_number};
-use crate::one_shot;
-use crate::opening::{self, ServeError, Timeouts};
-use crate::progress::ProgressLine;
-use crate::stack::{Assembled, Stack, StackError};
-use crate::{member_name, nested, warn};
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
 use order::{OrderError, Search, Unknown};
 use output::{Before, Output, OutputError};
-use reader::{Outcome, Part};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use uraid_arrays::{ArrayIndex, HostArray, Members};
+use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::local::{Either, race};
 use uraid_block::sizes;
 use uraid_block::{IoError, Range, Sector, Sectors, Slot, SlotSet};
 use uraid_engine::{AssembleOptions, Place, StartPlan, assemble_half_reshaped};
 use uraid_format::uuid;
-use uraid_host::{Access, Local};
+use uraid_host::Access;
 use uraid_layout::Level;
-use writer::{Queue, WriteError, Writer, Written};
+use uraid_serve::assembly::NamedError;
+use uraid_serve::copy_reader::queue::Queue;
+use uraid_serve::copy_reader::{self, Outcome};
+use uraid_serve::log::warn;
+use uraid_serve::one_shot::{self, Arrays};
+use uraid_serve::opening::{self, ServeError, Timeouts};
+use uraid_serve::progress::ProgressLine;
+use uraid_serve::stack::{Assembled, Stack, StackError};
+use uraid_serve::{member_name, nested};
+use writer::{WriteError, Writer, Written};
 
 /// How long the output may take to finish its writes in flight when the copy is told to stop.
 const LAST_WRITES_TIME_MAX: Duration = Duration::from_secs(5);
@@ -186,7 +186,7 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
         Unknown { layout: args.layout.is_none(), chunk: args.chunk.is_none(), data_offset: args.data_offset.is_none() };
     let search = Search::run(&geometry(args), unknown, members)?;
     if !has_out {
-        crate::print(&search.text());
+        uraid_serve::log::print(&search.text());
         return Ok(());
     }
     // The copy may go to standard output, so the ranking goes to stderr.
@@ -253,24 +253,20 @@ impl Copy {
         let (writer, queue) = Writer::start(output, map, save_to.clone()).map_err(CopyError::Thread)?;
         // The only shard takes this. It is a mutex because the closure must be shareable between threads.
         let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
-        let task = |arrays: Vec<Rc<HostArray>>, local: Local| {
+        let task = async |arrays: &Arrays| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
-            let (work, writer) = (&work, &writer);
-            let parts = parts.iter().map(|&(range, index)| Part { range, array: arrays[index.0].clone() }).collect();
-            async move {
-                let mut line = ProgressLine::new("copy");
-                let outcome = reader::read_all(&local, parts, work, &queue, &mut line, done).await;
-                line.clear();
-                drop(queue);
-                // Data may still wait for the output while a signal must be handled.
-                let mut signal = pin!(local.terminated());
-                while matches!(outcome, Outcome::Done) && !writer.is_finished() {
-                    if let Either::Left(_) = race(signal.as_mut(), local.sleep(WRITER_LOOK)).await {
-                        return Outcome::Interrupted;
-                    }
+            let mut line = ProgressLine::new("copy");
+            let outcome = copy_reader::read_all(arrays, &parts, &work, &queue, &mut line, done).await;
+            line.clear();
+            drop(queue);
+            // Data may still wait for the output while a signal must be handled.
+            let mut signal = pin!(arrays.local().terminated());
+            while matches!(outcome, Outcome::Done) && !writer.is_finished() {
+                if let Either::Left(_) = race(signal.as_mut(), arrays.local().sleep(WRITER_LOOK)).await {
+                    return Outcome::Interrupted;
                 }
-                outcome
             }
+            outcome
         };
         let outcome = match one_shot::run(&stack, true, task) {
             Ok(outcome) => outcome,

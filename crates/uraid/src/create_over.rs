@@ -6,18 +6,15 @@
 use crate::cli::CreateArgs;
 use crate::create::refusal::{self, Refusal};
 use crate::create::steps::{Step, What, steps};
-use crate::nested::read;
-use crate::one_shot;
-use crate::opening::{self, Timeouts};
-use crate::stack::Stack;
-use std::rc::Rc;
-use uraid_arrays::HostArray;
-use uraid_block::{Device, Fua, IoError, SECTOR_BYTES, Sector, Sectors};
+use uraid_arrays::ArrayIndex;
+use uraid_block::{IoError, SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::AssembleOptions;
 use uraid_format::Superblock;
 use uraid_format::create::{CreateOptions, Creation, NewMember};
 use uraid_format::signature::{self, Signature};
-use uraid_host::{CLIENT_ARENA, Local};
+use uraid_serve::one_shot::{self, Arrays};
+use uraid_serve::opening::{self, Timeouts};
+use uraid_serve::stack::Stack;
 
 /// Makes the array; returns its geometry and superblocks.
 pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refusal> {
@@ -52,11 +49,7 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
     let content = superblocks.iter().zip(&marks).zip(sizes);
     let content: Vec<_> = content.map(|((it, marks), size)| refusal::new_content(it, marks, size, &creation)).collect();
     let steps = steps(&content);
-    let write = |arrays: Vec<Rc<HostArray>>, local: Local| {
-        let steps = &steps;
-        async move { carry_out(&arrays, &local, steps).await }
-    };
-    one_shot::run(&stack, false, write)?.map_err(|(at, source)| {
+    one_shot::run(&stack, false, async |arrays| carry_out(arrays, &steps).await)?.map_err(|(at, source)| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         refusal::write_failed(&steps, at, &names, source)
     })?;
@@ -65,10 +58,10 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
 
 /// The signatures in each array. The search changes nothing.
 fn marks_of(stack: &Stack, names: &[String]) -> Result<Vec<Vec<Signature>>, Refusal> {
-    let look = |arrays: Vec<Rc<HostArray>>, local: Local| async move {
+    let look = async |arrays: &Arrays| {
         let mut marks = Vec::new();
-        for array in &arrays {
-            marks.push(marks_in(array, &local).await);
+        for index in arrays.indexes() {
+            marks.push(marks_in(arrays, index).await);
         }
         marks
     };
@@ -77,30 +70,24 @@ fn marks_of(stack: &Stack, names: &[String]) -> Result<Vec<Vec<Signature>>, Refu
     named.map(|(marks, name)| marks.map_err(|source| Refusal::Read { member: name.clone(), source })).collect()
 }
 
-async fn marks_in(array: &HostArray, local: &Local) -> Result<Vec<Signature>, IoError> {
-    let size = array.geometry().size;
+async fn marks_in(arrays: &Arrays, index: ArrayIndex) -> Result<Vec<Signature>, IoError> {
+    let size = arrays.geometry(index).size;
     let part = Sectors(size.0.min((signature::WINDOW_BYTES / SECTOR_BYTES) as u64));
-    let head = read(array, local, Sector(0), part.len_bytes()).await?;
-    let tail = read(array, local, Sector(size.0 - part.0), part.len_bytes()).await?;
+    let head = arrays.read(index, Sector(0), part.len_bytes()).await?;
+    let tail = arrays.read(index, Sector(size.0 - part.0), part.len_bytes()).await?;
     Ok(signature::detect_all(&head, &tail, size))
 }
 
 /// Runs all steps; returns the first that failed, and why.
-async fn carry_out(arrays: &[Rc<HostArray>], local: &Local, steps: &[Step]) -> Result<(), (usize, IoError)> {
+async fn carry_out(arrays: &Arrays, steps: &[Step]) -> Result<(), (usize, IoError)> {
     for (nth, step) in steps.iter().enumerate() {
-        let array = &arrays[step.member];
+        let index = ArrayIndex(step.member);
         let outcome = match &step.what {
-            What::Wipe(range) => write(array, local, range.start, &vec![0; range.length.len_bytes()]).await,
-            What::Write(at, bytes) => write(array, local, *at, bytes).await,
-            What::Sync => array.flush().await,
+            What::Wipe(range) => arrays.write(index, range.start, &vec![0; range.length.len_bytes()]).await,
+            What::Write(at, bytes) => arrays.write(index, *at, bytes).await,
+            What::Sync => arrays.flush(index).await,
         };
         outcome.map_err(|error| (nth, error))?;
     }
     Ok(())
-}
-
-async fn write(array: &HostArray, local: &Local, at: Sector, bytes: &[u8]) -> Result<(), IoError> {
-    let mut buffers = local.arena(CLIENT_ARENA).take(bytes.len()).expect("no other task of this shard has buffers");
-    buffers.copy_from(bytes);
-    array.write(at, buffers.freeze(), Fua::No).await
 }

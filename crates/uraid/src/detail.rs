@@ -7,21 +7,22 @@ mod drawing;
 mod members;
 mod membership;
 
+use crate::check;
 use crate::cli::{DetailArgs, FailArgs, StopArgs};
-use crate::client::{self, ClientError, Running};
 use crate::draw::Drawing;
-use crate::opening::ServeError;
 use crate::probe::ProbeError;
-use crate::report::{Report, Verdict};
-use crate::{asking, check, complain, member_name, print, runtime, warn};
 pub(crate) use drawing::layout_of;
 use members::Told;
-pub(crate) use members::shape_of;
 pub(crate) use membership::{add, failfast, re_add, remove, replace, write_mostly};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
 use uraid_layout::LayoutError;
+use uraid_serve::client::{self, ClientError, Running};
+use uraid_serve::log::{complain, print, warn};
+use uraid_serve::opening::ServeError;
+use uraid_serve::report::{Report, Verdict};
+use uraid_serve::{asking, member_name, runtime};
 
 /// Why there is nothing to show, or no array.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +102,7 @@ fn test(args: &DetailArgs, found: Result<Told, DetailError>) -> Verdict {
 
 fn show_reports(args: &DetailArgs, reports: &[Report]) -> Result<(), DetailError> {
     if let Some(of) = args.mkfs_args {
-        print(&reports.iter().map(|report| format!("{}\n", report.mkfs_args(of))).collect::<String>());
+        print(&reports.iter().map(|report| format!("{}\n", report.mkfs_args(of.into()))).collect::<String>());
     } else if args.draw {
         let drawings: Result<Vec<Drawing>, DetailError> =
             reports.iter().map(|report| drawing::of_report(report, args.stripes)).collect();

@@ -9,12 +9,7 @@ mod source;
 mod text;
 
 use crate::cli::DoctorArgs;
-use crate::client::ClientError;
 use crate::detail::DetailError;
-use crate::opening::ServeError;
-use crate::report::Report;
-use crate::stack::StackError;
-use crate::{print, with_causes};
 pub(crate) use device::Node;
 pub(crate) use file::FileOnArray;
 use source::Source;
@@ -29,6 +24,11 @@ use uraid_format::file_system::{self, HEAD_BYTES};
 use uraid_format::partition::{self, TableError};
 use uraid_format::signature;
 use uraid_layout::Layout;
+use uraid_serve::client::ClientError;
+use uraid_serve::log::{print, with_causes};
+use uraid_serve::opening::ServeError;
+use uraid_serve::report::Report;
+use uraid_serve::stack::StackError;
 
 /// The exit code of warnings.
 const WARNINGS: u8 = 3;

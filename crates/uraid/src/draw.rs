@@ -8,13 +8,13 @@
 //!                                  1     128   D4   D5    P  [D3]
 //! ```
 
-use crate::names::printable;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use uraid_block::sizes;
 use uraid_block::{ArraySector, Sectors, Slot};
 use uraid_layout::{Layout, Level, Row, layout_name};
+use uraid_serve::names::printable;
 
 /// The default number of rows of a part, unless the level rotates over more.
 const ROWS: u64 = 8;

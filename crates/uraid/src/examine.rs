@@ -13,10 +13,11 @@ mod words;
 
 use crate::cli::ExamineArgs;
 use crate::probe::ProbeError;
-use crate::{asking, complain, names, print, warn};
 use member::{Examined, examine};
 use serde_json::json;
 use std::path::PathBuf;
+use uraid_serve::log::{complain, print, warn};
+use uraid_serve::{asking, names};
 
 /// Prints every member; returns whether all have a good superblock.
 pub(crate) fn run(args: &ExamineArgs) -> bool {

@@ -2,11 +2,12 @@
 //! Owns: the table, and what it says of members. Not here: how arrays are found (`client`).
 //! Invariant: stale sockets are ignored.
 
-use crate::client::{self, ClientError, Running};
-use crate::report::{Member, MemberIo, Report};
-use crate::{names, print, runtime};
 use uraid_block::Sectors;
 use uraid_block::sizes;
+use uraid_serve::client::{self, ClientError, Running};
+use uraid_serve::log::print;
+use uraid_serve::report::{Member, MemberIo, Report};
+use uraid_serve::{names, runtime};
 
 /// Prints the running arrays: a line each, or one JSON array. Returns false if this user may not ask some of them.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {

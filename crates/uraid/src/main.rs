@@ -1,74 +1,37 @@
 //! The command line: one binary, one subcommand each for what a person does with an array.
-//! Owns: dispatch, exit codes, how errors are printed. Not here: any decision about arrays (`engine`), any byte on
-//! disk (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
+//! Owns: dispatch, exit codes. Not here: arrays that run (`serve`), any decision about arrays (`engine`), any byte on disk
+//! (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
 //! `detail --test` and `wait` have mdadm's codes, `check --wait` and `repair --wait` have 3 besides.
 
 mod access;
-mod asking;
-mod assembly;
-mod background;
 mod bench;
 mod bitmap;
 mod blank;
 mod check;
 mod cli;
-mod client;
-mod clients;
-mod control;
 mod copy;
 mod create;
 mod create_over;
-mod dates;
 mod detail;
 mod doctor;
 mod draw;
 mod examine;
-mod files;
-mod frontends;
-mod frozen;
 mod list;
-mod log;
 mod mdstat;
-mod member_errors;
-mod member_name;
-mod memory;
-mod message;
-mod metadata;
 mod mount;
-mod names;
-mod nested;
-mod one_shot;
-mod opening;
-mod overseer;
-mod pace;
-mod pass_calls;
-mod paths;
 mod probe;
 mod program;
-mod progress;
-mod report;
-mod roster;
-mod rpc;
-mod runtime;
 mod serve;
-mod session;
-mod silence;
-mod spare_groups;
-mod stack;
 mod update;
 mod wait;
-mod watch;
 mod zero;
 
 use cli::Command;
-use log::print;
-use pass_calls::PassCall;
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Some output could not be printed.
-static PRINT_FAILED: AtomicBool = AtomicBool::new(false);
+use uraid_serve::asking;
+use uraid_serve::log::{self, complain, warn};
+use uraid_serve::pass_calls::PassCall;
 
 fn main() -> ExitCode {
     let outcome = run(&cli::Cli::read().command);
@@ -81,7 +44,7 @@ fn main() -> ExitCode {
     log::finish();
     match outcome {
         // A command whose output could not be printed has failed.
-        Ok(_) if PRINT_FAILED.load(Ordering::Relaxed) => ExitCode::FAILURE,
+        Ok(_) if log::print_failed() => ExitCode::FAILURE,
         Ok(code) => code,
         Err(_) => ExitCode::FAILURE,
     }
@@ -128,26 +91,4 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::ZeroSuperblock(args) => zero::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints an error and its causes in one line: `uraid: cannot claim a.img: no such file`.
-fn complain(error: &dyn Error) {
-    warn(&with_causes(error));
-}
-
-/// `cannot claim a.img: no such file`
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// Prints a line to stderr, with unprintable characters in names replaced. While `serve` runs it goes to the log, which
-/// no thread waits for.
-fn warn(text: &str) {
-    log::line(&names::printable(text));
 }

@@ -4,12 +4,13 @@
 //! Invariant: whatever the names of arrays and members are, blanks and line ends in the picture are its own.
 //! Spec: docs/md/behaviour.md#procmdstat.
 
-use crate::client::{self, ClientError, Running};
-use crate::report::{self, Bitmap, Member, Pass, Report};
-use crate::{names, print, runtime};
 use serde_json::json;
 use std::path::Path;
 use uraid_layout::Level;
+use uraid_serve::client::{self, ClientError, Running};
+use uraid_serve::log::print;
+use uraid_serve::report::{self, Bitmap, Member, Pass, Report};
+use uraid_serve::{names, runtime};
 
 /// Prints the running arrays: the picture, or the JSON array that `list` prints. Returns false if this user may not ask
 /// some of them.
@@ -134,25 +135,36 @@ fn word(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pace::PassProgress;
-    use crate::report::Geometry;
-    use crate::report::tests::degraded;
+    use uraid_block::Sectors;
+    use uraid_format::create::{CreateOptions, NewMember, create};
+    use uraid_serve::pace::PassProgress;
+    use uraid_serve::report::Geometry;
 
     fn member(number: u32, path: &str, slot: Option<u16>, state: &str) -> Member {
         let (number, state, path) = (Some(number), state.to_owned(), Some(path.to_owned()));
         Member { number, slot, state, path, ..Member::removed(0) }
     }
 
+    /// What a superblock says of its array.
+    fn shape() -> Report {
+        let options = CreateOptions::new(Level::Raid1, 2, [1; 16]);
+        let member = |n| NewMember::Device { size: Sectors(1 << 16), uuid: [n; 16] };
+        let created = create(&options, &[member(2), member(3)]).expect("a good geometry");
+        Report::of_template(created.superblocks[0].as_ref().expect("it is there"), None)
+    }
+
     fn report(level: &str, layout: u32, slots: u16) -> Report {
         let of_slot = |slot: u16| member(slot.into(), &format!("/disks/m{slot}"), Some(slot), "active sync");
         Report {
+            name: "home".to_owned(),
+            array_sectors: 40_960,
             level: level.to_owned(),
             chunk_sectors: 128,
             raid_devices: slots,
             state: vec!["clean".to_owned()],
             members: (0..slots).map(of_slot).collect(),
             geometry: Some(Geometry { layout, chunk: 128, size: 0, member_sizes: Vec::new() }),
-            ..degraded()
+            ..shape()
         }
     }
 

@@ -18,14 +18,8 @@ mod nbd;
 mod place;
 mod system;
 
-use crate::background::BackgroundError;
 use crate::cli::{MountArgs, UmountArgs};
-use crate::client::{self, ClientError};
-use crate::log::print;
-use crate::member_name::NameError;
 use crate::program::ProgramError;
-use crate::report::Report;
-use crate::runtime::RuntimeError;
 use content::ArrayContent;
 use disk::{Attached, Disk};
 use place::{Made, Place};
@@ -34,6 +28,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use system::Mounts;
 use uraid_host::Window;
+use uraid_serve::background::BackgroundError;
+use uraid_serve::client::{self, ClientError};
+use uraid_serve::log::print;
+use uraid_serve::member_name::NameError;
+use uraid_serve::report::Report;
+use uraid_serve::runtime::RuntimeError;
 
 /// Why nothing was mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]

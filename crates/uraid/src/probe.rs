@@ -3,8 +3,6 @@
 //! Not here: members that are served or changed; those are claimed first (`uraid_host::Claimed`).
 //! Invariant: nothing is written. A FIFO is refused, not opened; a member that hangs is given up (`asking`).
 
-use crate::asking::{self, NoAnswer};
-use crate::member_name::{self, NameError};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -18,6 +16,8 @@ use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::ppl::PplLog;
 use uraid_format::{Features, FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, Holder, Target, Window, holder};
+use uraid_serve::asking::{self, NoAnswer};
+use uraid_serve::member_name::{self, NameError};
 
 /// Why a member has no superblock.
 #[derive(Debug, thiserror::Error)]

@@ -3,16 +3,19 @@
 //! (`frontends`), what happens while arrays run (`session`).
 //! Invariant: privileges are dropped before any serving thread is started.
 
-use crate::background::{self, Detachment};
-use crate::cli::{Processors, ServeArgs};
-use crate::opening::{ServeError, Timeouts, stack};
-use crate::session::{self, life};
-use crate::stack::Stack;
-use crate::{blank, complain, files, frontends, log, memory, warn};
+use crate::blank;
+use crate::cli::{Processors, ServeArgs, usage_error};
 use std::process::ExitCode;
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
+use uraid_serve::background::{self, Detachment};
+use uraid_serve::frontends::{self, Places};
+use uraid_serve::log::{self, complain, warn};
+use uraid_serve::opening::{ServeError, Timeouts, stack};
+use uraid_serve::session::{self, life};
+use uraid_serve::stack::Stack;
+use uraid_serve::{files, memory};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
@@ -23,9 +26,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
         // As they were typed, behind the program's name and `serve`.
         return Ok(background::serve(std::env::args_os().skip(2))?);
     }
-    let detachment = Detachment::begin(args);
+    let detachment = detachment(args);
+    detachment.begin();
     log::begin();
-    let nbd = args.nbd.as_deref().map(frontends::address);
+    let places = places(args);
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
     let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);
     let groups = args.groups();
@@ -41,7 +45,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     stack.blank = blank::of_stack(&stack);
     let limit = args.memory_limit.map(|limit| limit.bytes());
     let memory = memory::plan(&stack, shards, args.fuse.is_some(), limit)?;
-    let frontends = frontends::listen(args, nbd, &stack, shards, memory.file_blocks, &timeouts)?;
+    let frontends = frontends::listen(places, &stack, shards, memory.file_blocks, &timeouts)?;
     log::add_time();
     for (index, array) in stack.indexes().zip(&stack.arrays) {
         let member = |at: usize| stack.member_name(index, at);
@@ -59,6 +63,29 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     stack.seat_members();
     life::run(session::Setup { stack, frontends, shards, options, limits: memory.limits, detachment })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn detachment(args: &ServeArgs) -> Detachment {
+    match (args.detached, args.background) {
+        (false, _) => Detachment::None,
+        (true, false) => Detachment::Detached,
+        (true, true) => Detachment::NamesLog,
+    }
+}
+
+/// Where clients shall reach the arrays; ends the process if `--nbd` is wrong.
+fn places(args: &ServeArgs) -> Places {
+    let wrong = |text: &str| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT"));
+    let address = |text: &str| frontends::parse_address(text).unwrap_or_else(|| wrong(text));
+    Places {
+        nbd: args.nbd.as_deref().map(address),
+        export_name: args.export_name.clone(),
+        export_mode: args.export_mode,
+        export_read_only: args.export_read_only,
+        insecure: args.insecure,
+        control: args.control.clone(),
+        fuse: args.fuse.clone(),
+    }
 }
 
 /// Drops the privileges before any serving thread is started, so that no thread has them. Before that, opens everything

@@ -6,14 +6,14 @@
 //! Spec: docs/md/behaviour.md#mdadms-reports: mdadm --wait.
 
 use crate::cli::WaitArgs;
-use crate::client::{self, Client, ClientError};
-use crate::progress::{self, Moving};
-use crate::report::Report;
-use crate::{complain, warn};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use uraid_serve::client::{self, Client, ClientError};
+use uraid_serve::log::{complain, warn};
+use uraid_serve::progress::{self, Moving};
+use uraid_serve::report::Report;
 
 /// How often each array is asked.
 const PERIOD: Duration = Duration::from_millis(250);

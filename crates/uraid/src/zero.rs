@@ -3,11 +3,11 @@
 //! Invariant: every member is claimed and checked before any is changed.
 
 use crate::cli::ZeroArgs;
-use crate::metadata::{self, ClaimError, MetadataError};
-use crate::{print, warn};
 use uraid_block::IoError;
 use uraid_format::signature::{Kind, Signature};
 use uraid_host::{Access, Claimed};
+use uraid_serve::log::{print, warn};
+use uraid_serve::metadata::{self, ClaimError, MetadataError};
 
 /// Why nothing was wiped, or only a part.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
             Err(_) if has_other => (),
             Err(error) => {
                 count += 1;
-                crate::complain(&error);
+                uraid_serve::log::complain(&error);
             }
         }
         marks.push(found);

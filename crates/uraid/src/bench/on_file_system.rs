@@ -4,10 +4,8 @@
 //! Invariant: the file has no name, so it is gone afterwards, however this ends. The counts are of the whole array: other writes to it are in them.
 
 use crate::cli::DoctorArgs;
-use crate::client::{self, ClientError};
 use crate::doctor::{DoctorError, FileOnArray, Node};
 use crate::program::{ProgramError, run};
-use crate::report::{Counts, Report};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,6 +18,8 @@ use uraid_bench::scenario::ScenarioName;
 use uraid_bench::table::Row;
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_doctor::size_text;
+use uraid_serve::client::{self, ClientError};
+use uraid_serve::report::{Counts, Report};
 
 /// As in the report: 819 writes of two stripes.
 const WRITES: u64 = 819;
@@ -180,7 +180,7 @@ fn counts(report: &Report) -> Counts {
 
 /// Requests that write or give back space, of all members.
 fn member_requests(report: &Report) -> u64 {
-    let of = |member: &crate::report::Member| {
+    let of = |member: &uraid_serve::report::Member| {
         member.io.as_ref().map_or(0, |io| io.writes.count + io.discards.count + io.zeroes.count)
     };
     report.members.iter().map(of).sum()

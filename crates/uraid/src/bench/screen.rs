@@ -1,12 +1,13 @@
 //! Where `uraid bench` shows its tables and its progress: stdout and stderr.
 //! Owns: [`Terminal`], the text of a line of progress. Not here: the work (`uraid_bench`), when a text is shown
-//! (`crate::progress`).
+//! (`uraid_serve::progress`).
 //! Invariant: no line is shown for work of less than two seconds. A terminal's line is removed when the work is done.
 
-use crate::progress::{Moving, PassLines};
-use crate::{names, print};
 use std::time::Duration;
 use uraid_bench::{Progress, Screen};
+use uraid_serve::log::print;
+use uraid_serve::names;
+use uraid_serve::progress::{Moving, PassLines};
 
 const FIRST_AFTER: Duration = Duration::from_secs(2);
 

@@ -2,21 +2,21 @@
 //! Owns: its sockets, export and file. Not here: making the array (`target`) and serving it (`session`), as any other array.
 //! Invariant: the array is gone with the process, which ends as `uraid serve` does.
 
-use crate::background::Detachment;
 use crate::cli::BenchArgs;
-use crate::files::Files;
-use crate::frontends::{ArrayExport, Frontends};
-use crate::memory::{self, MemoryError};
-use crate::names;
-use crate::opening::{ServeError, Timeouts};
-use crate::roster::Roster;
-use crate::session::{Setup, life};
-use crate::stack::{Assembled, Stack, StackError};
 use std::path::Path;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_bench::{Target, Work};
 use uraid_export_nbd::Spread;
 use uraid_host::{Listener, Options};
+use uraid_serve::background::Detachment;
+use uraid_serve::files::Files;
+use uraid_serve::frontends::{ArrayExport, Frontends};
+use uraid_serve::memory::{self, MemoryError};
+use uraid_serve::names;
+use uraid_serve::opening::{ServeError, Timeouts};
+use uraid_serve::roster::Roster;
+use uraid_serve::session::{Setup, life};
+use uraid_serve::stack::{Assembled, Stack, StackError};
 
 /// The name of the export.
 const NAME: &str = "trial";

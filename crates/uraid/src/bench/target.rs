@@ -5,16 +5,16 @@
 
 use crate::create::refusal::{self, Refusal};
 use crate::create::{self, MISSING};
-use crate::metadata::{self, ClaimError, MetadataError};
-use crate::opening::{self, ServeError, Timeouts};
-use crate::stack::Assembled;
-use crate::warn;
 use uraid_arrays::Members;
 use uraid_bench::{Screen, Target, Trial, TrialError};
 use uraid_block::{IoError, SECTOR_BYTES};
 use uraid_engine::AssembleOptions;
 use uraid_format::SUPERBLOCK_BYTES;
 use uraid_host::{Access, Claimed};
+use uraid_serve::log::warn;
+use uraid_serve::metadata::{self, ClaimError, MetadataError};
+use uraid_serve::opening::{self, ServeError, Timeouts};
+use uraid_serve::stack::Assembled;
 
 /// Why there is nothing to measure.
 #[derive(Debug, thiserror::Error)]

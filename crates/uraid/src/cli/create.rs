@@ -4,7 +4,6 @@
 use super::arrays::MemberArrays;
 use super::member_flags::CreateFlags;
 use super::number::number;
-use crate::names::{parse_uuid, valid_host, valid_name};
 use clap::Args;
 use std::fmt;
 use uraid_block::Sectors;
@@ -12,6 +11,7 @@ use uraid_block::sizes::{MemberSize, parse_member_size, parse_size};
 use uraid_format::Version;
 use uraid_format::bitmap::WRITE_BEHIND_MAX;
 use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
+use uraid_serve::names::{parse_uuid, valid_host, valid_name};
 
 pub(super) const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.

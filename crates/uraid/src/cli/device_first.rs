@@ -4,8 +4,8 @@
 //! Invariant: a line whose first word is a verb of uraid does not come here.
 
 use super::mdadm::{completed, instead_of, instead_of_mode, redirect, why_not};
-use crate::{asking, member_name};
 use std::time::Duration;
+use uraid_serve::{asking, member_name};
 
 /// How long the first word may take to be found to be a file.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(2);

@@ -144,7 +144,7 @@ pub(crate) struct ServeArgs {
     /// How many failed reads a member may have; with one more it is failed, if the array can do without it. A failed
     /// read counts only if the other members supplied its data, and repeated failures of the same sectors count once.
     /// Every hour without a failed read halves the count. 0: no limit
-    #[arg(long, value_name = "N", default_value_t = crate::stack::read_errors_max_default())]
+    #[arg(long, value_name = "N", default_value_t = uraid_serve::stack::read_errors_max_default())]
     #[arg(value_parser = number::<u32>(0..=u32::MAX.into()))]
     pub max_read_errors: u32,
     /// What to do when a member has no space for a write, such as a sparse file on a full file system

@@ -7,13 +7,13 @@ use super::create::level;
 use super::number::number;
 use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 use crate::draw::ROWS_MAX;
-use crate::report::MkfsOf;
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_layout::Level;
+use uraid_serve::report::MkfsOf;
 
 pub(super) const EXAMINE: &str = "\
 Show what the superblock of each member says, in mdadm's words and order. Works on members in use.
@@ -32,6 +32,24 @@ FIELDS
   State         clean; or active: written, and not stopped cleanly since
   Events        changes of the array's state; the highest among the members is current
   Array State   one letter per slot: A active, . missing, R being replaced";
+
+/// A file system whose mkfs is given its options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum FileSystem {
+    Xfs,
+    Ext4,
+    Btrfs,
+}
+
+impl From<FileSystem> for MkfsOf {
+    fn from(of: FileSystem) -> MkfsOf {
+        match of {
+            FileSystem::Xfs => MkfsOf::Xfs,
+            FileSystem::Ext4 => MkfsOf::Ext4,
+            FileSystem::Btrfs => MkfsOf::Btrfs,
+        }
+    }
+}
 
 /// Options of `uraid examine`.
 #[derive(Args, Debug)]
@@ -134,7 +152,7 @@ pub(crate) struct DetailArgs {
     /// home) /dev/loop0`. Nothing for btrfs and for levels without stripes
     #[arg(long, value_name = "FILE_SYSTEM", value_enum)]
     #[arg(conflicts_with_all = ["json", "export", "conf_lines", "draw", "test", "mismatches", "level"])]
-    pub mkfs_args: Option<MkfsOf>,
+    pub mkfs_args: Option<FileSystem>,
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with_all = ["named", "array"])]
     pub control: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! `--spare-group NAME`, which holds for the `--array`s behind it, up to the next one.
 //! Owns: [`SpareGroups`]: which array shares its spares with which others. Not here: when a spare moves
-//! (`crate::spare_groups`).
+//! (`uraid_serve::spare_groups`).
 
 use super::arrays::MemberArrays;
 use clap::error::ErrorKind;

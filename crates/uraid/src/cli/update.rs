@@ -2,8 +2,8 @@
 //! Owns: its options and help texts. Not here: what it does (`crate::update`).
 
 use super::usage_error_of;
-use crate::names::{parse_uuid, valid_host, valid_name};
 use clap::Args;
+use uraid_serve::names::{parse_uuid, valid_host, valid_name};
 
 pub(super) const UPDATE: &str = "\
 Change the superblocks of a stopped array, as `mdadm --assemble --update=WHAT` does. The array is not

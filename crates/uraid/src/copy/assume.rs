@@ -3,10 +3,6 @@
 //! (`uraid_format::create`), running it (`one_shot`), finding an unknown order (`uraid_doctor`).
 //! Invariant: the members' content is neither examined nor changed.
 
-use crate::assembly::NamedError;
-use crate::metadata::{self, ClaimError};
-use crate::roster::Roster;
-use crate::stack::{Assembled, Stack};
 use uraid_arrays::Members;
 use uraid_block::Sectors;
 use uraid_block::sizes;
@@ -15,6 +11,10 @@ use uraid_format::create::{CreateError, CreateOptions, Creation, NewMember, NewP
 use uraid_format::{SetName, Version};
 use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, layout_name};
+use uraid_serve::assembly::NamedError;
+use uraid_serve::metadata::{self, ClaimError};
+use uraid_serve::roster::Roster;
+use uraid_serve::stack::{Assembled, Stack};
 
 /// The options that the array was made with; `None` for `create`'s default.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ pub(super) fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Resu
         // Any value will do: it is the same for all of these members, and is not written to them.
         set_uuid: [0x5a; 16],
         set_name: SetName::new("", "assumed").expect("a short name"),
-        now_seconds: crate::dates::now(),
+        now_seconds: uraid_serve::dates::now(),
         assume_clean: true,
         force: true,
         policy: NewPolicy::Resync,

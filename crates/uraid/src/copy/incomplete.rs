@@ -1,6 +1,6 @@
 //! What is left of a raid0 or linear array that lacks members.
 //! Owns: stand-ins for what is gone: a device of bad sectors for a missing member, bad sectors after the end of a short
-//! one. Not here: which members are missing (`engine::assemble`), reading around bad sectors (`reader`).
+//! one. Not here: which members are missing (`engine::assemble`), reading around bad sectors (`copy_reader`).
 //! Invariant: a stand-in has no readable sector, so what is gone is listed in the map, and never copied as data.
 //!
 //! ```text
@@ -10,8 +10,6 @@
 //!     m2  ▓▓▓▓▓░░░     given, lengthened by bad sectors
 //! ```
 
-use crate::opening::Opened;
-use crate::{names, warn};
 use std::collections::BTreeSet;
 use uraid_block::sizes;
 use uraid_block::{Range, Sector, Sectors, Slot};
@@ -19,6 +17,9 @@ use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refusal, Refused, 
 use uraid_format::Superblock;
 use uraid_host::{Access, BadSectors, Claimed, Target};
 use uraid_layout::Level;
+use uraid_serve::log::warn;
+use uraid_serve::names;
+use uraid_serve::opening::Opened;
 
 /// Completes a raid0 or linear array that lacks members, if `options` allow it. `size`: how much data a missing
 /// member held, if the user knows.

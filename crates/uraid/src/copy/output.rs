@@ -3,13 +3,13 @@
 //! Invariant: existing data is overwritten only with --overwrite, and a member never.
 
 use super::map::byte;
-use crate::member_name;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
+use uraid_serve::member_name;
 
 /// Zeroes that are shorter than this, or not aligned to it, are written like other bytes.
 const HOLE_BYTES: usize = 4096;
@@ -289,7 +289,8 @@ fn write_sparse(file: &File, at: u64, bytes: &[u8]) -> io::Result<()> {
     let mut block_start = 0;
     let mut block_end = if first == 0 { HOLE_BYTES } else { first }.min(bytes.len());
     while block_start < bytes.len() {
-        if bytes[block_start..block_end].iter().all(|byte| *byte == 0) {
+        // One memcmp, which is as fast in every build.
+        if bytes[block_start..block_end] == ZEROES[..block_end - block_start] {
             file.write_all_at(&bytes[from..block_start], at + from as u64)?;
             from = block_end;
         }

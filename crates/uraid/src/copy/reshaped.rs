@@ -1,18 +1,18 @@
 //! An array whose reshape stopped half-way, as something to copy.
 //! Owns: two arrays over the same members, one for each geometry, and what is said of them. Not here: the decision
-//! (`engine::assemble_half_reshaped`), reading (`reader`).
+//! (`engine::assemble_half_reshaped`), reading (`copy_reader`).
 //! Invariant: both arrays are only read, each on its own side of the position.
 
 use super::{Source, peculiarities};
-use crate::opening::Opened;
-use crate::report::Shape;
-use crate::stack::{Assembled, Stack};
-use crate::warn;
 use uraid_arrays::ArrayIndex;
 use uraid_block::sizes;
 use uraid_block::{Range, Sector};
 use uraid_engine::HalfReshaped;
 use uraid_format::uuid;
+use uraid_serve::log::warn;
+use uraid_serve::opening::Opened;
+use uraid_serve::report::Shape;
+use uraid_serve::stack::{Assembled, Stack};
 
 /// Both geometries as arrays of one stack.
 pub(super) fn source(opened: &Opened, both: HalfReshaped, is_forced: bool) -> Source {

@@ -1,17 +1,15 @@
 //! The writing half of a copy: a separate thread, so that a slow output never delays reads or signals.
-//! Owns: the order of writes, the map on disk. Not here: reading (`reader`), writing to OUT itself (`output`).
+//! Owns: the order of writes, the map on disk. Not here: reading (`copy_reader`), writing to OUT itself (`output`).
 //! Invariant: the map on disk lists a stretch as copied only if it is durable in OUT.
 
 use super::map::{Map, MapError, State};
 use super::output::Output;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uraid_block::{Range, Sectors};
+use uraid_serve::copy_reader::queue::{Job, Jobs, Queue, queue};
 
 /// The most jobs that wait for the output; each is at most the largest read.
 const QUEUE_MAX: usize = 8;
@@ -19,16 +17,6 @@ const QUEUE_MAX: usize = 8;
 const ZEROES_MAX: Sectors = Sectors(1 << 21);
 /// How often the map is saved.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
-
-/// What to do with the next stretch. Stretches come in order.
-pub(super) enum Job {
-    /// The stretch has these bytes.
-    Data(Range, Vec<u8>),
-    /// The stretch is all zeroes.
-    Zero(Range),
-    /// The stretch could not be read.
-    Lost(Range),
-}
 
 /// Why the output ended early.
 #[derive(Debug, thiserror::Error)]
@@ -39,36 +27,6 @@ pub(crate) enum WriteError {
     /// The map could not be saved.
     #[error(transparent)]
     Map(#[from] MapError),
-}
-
-/// The sending end of the queue of jobs.
-pub(super) struct Queue {
-    sender: SyncSender<Job>,
-    waiting: Arc<Mutex<Option<Waker>>>,
-}
-
-/// The writer has ended early; [`Writer::end`] returns why.
-#[derive(Debug)]
-pub(super) struct Ended;
-
-impl Queue {
-    /// Queues a job as soon as there is room.
-    pub(super) async fn send(&self, job: Job) -> Result<(), Ended> {
-        let mut job = Some(job);
-        std::future::poll_fn(|context| {
-            // Store the waker before the attempt: a job that is taken in between wakes it.
-            *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
-            match self.sender.try_send(job.take().expect("polled until it is gone")) {
-                Ok(()) => Poll::Ready(Ok(())),
-                Err(TrySendError::Disconnected(_)) => Poll::Ready(Err(Ended)),
-                Err(TrySendError::Full(back)) => {
-                    job = Some(back);
-                    Poll::Pending
-                }
-            }
-        })
-        .await
-    }
 }
 
 /// The result of the writer.
@@ -85,13 +43,12 @@ pub(super) struct Writer(JoinHandle<Written>);
 impl Writer {
     /// Starts the writer. `map` is the state before this run; `save_to` is where the map is saved, if it is saved.
     pub(super) fn start(output: Output, map: Map, save_to: Option<PathBuf>) -> io::Result<(Writer, Queue)> {
-        let (sender, receiver) = sync_channel(QUEUE_MAX);
-        let waiting = Arc::new(Mutex::new(None));
+        let (queue, jobs) = queue(QUEUE_MAX);
         let (save_every, saved) = (SAVE_EVERY, Instant::now());
-        let work = Work { output, map, save_to, save_every, waiting: waiting.clone(), saved };
-        let body = move || work.run(receiver);
+        let work = Work { output, map, save_to, save_every, saved };
+        let body = move || work.run(jobs);
         let thread = std::thread::Builder::new().name("uraid-copy-out".to_owned()).spawn(body)?;
-        Ok((Writer(thread), Queue { sender, waiting }))
+        Ok((Writer(thread), queue))
     }
 
     /// Whether the writer has ended.
@@ -144,24 +101,21 @@ struct Work<S> {
     map: Map,
     save_to: Option<PathBuf>,
     save_every: Duration,
-    waiting: Arc<Mutex<Option<Waker>>>,
     saved: Instant,
 }
 
 impl<S: Sink> Work<S> {
     /// Runs the writer, from the first job to the last save.
-    fn run(mut self, jobs: Receiver<Job>) -> Written {
+    fn run(mut self, jobs: Jobs) -> Written {
         let outcome = self.all(jobs);
         // Save the map even after a failure, because what was written stays written.
         let saved = self.save();
-        self.wake();
         Written { outcome: outcome.and(saved), map: self.map }
     }
 
-    /// Runs every job until the queue is closed. The receiver is dropped first, so that no sender waits for room.
-    fn all(&mut self, jobs: Receiver<Job>) -> Result<(), WriteError> {
-        while let Ok(job) = jobs.recv() {
-            self.wake();
+    /// Runs every job until the queue is closed. The queue ends with this, so that no sender waits for room.
+    fn all(&mut self, jobs: Jobs) -> Result<(), WriteError> {
+        while let Some(job) = jobs.next() {
             self.one(job)?;
         }
         Ok(())
@@ -203,18 +157,15 @@ impl<S: Sink> Work<S> {
         self.saved = Instant::now();
         Ok(())
     }
-
-    fn wake(&self) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(waker) = waiting {
-            waker.wake();
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Mutex;
+    use std::task::{Context, Waker};
     use uraid_block::Sector;
 
     const SIZE: Sectors = Sectors(64);
@@ -289,7 +240,8 @@ mod tests {
     }
 
     fn write_all(watched: &Watched, save_every: Duration) -> Written {
-        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let (queue, jobs) = queue(QUEUE_MAX);
+        let mut context = Context::from_waker(Waker::noop());
         let range = |start, length| Range::new(Sector(start), Sectors(length));
         for job in [
             Job::Data(range(0, 16), vec![1; 16 * 512]),
@@ -297,12 +249,11 @@ mod tests {
             Job::Lost(range(24, 8)),
             Job::Data(range(32, 32), vec![1; 32 * 512]),
         ] {
-            assert!(sender.try_send(job).is_ok(), "there is room");
+            assert!(pin!(queue.send(job)).poll(&mut context).is_ready(), "there is room");
         }
-        drop(sender);
+        drop(queue);
         let (map, save_to) = (Map::new(IDENTITY, SIZE), Some(watched.map.clone()));
-        let (waiting, saved) = (Arc::default(), Instant::now());
-        Work { output: watched, map, save_to, save_every, waiting, saved }.run(receiver)
+        Work { output: watched, map, save_to, save_every, saved: Instant::now() }.run(jobs)
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //! `create_over`).
 
 use super::steps::{NewContent, Step};
-use crate::metadata::{ClaimError, MetadataError};
-use crate::opening::ServeError;
-use crate::stack::StackError;
-use crate::warn;
 use uraid_block::{IoError, Range, Sectors};
 use uraid_format::create::{CreateError, Creation};
 use uraid_format::signature::Signature;
 use uraid_format::{NameTooLong, Superblock};
+use uraid_serve::log::warn;
+use uraid_serve::metadata::{ClaimError, MetadataError};
+use uraid_serve::opening::ServeError;
+use uraid_serve::stack::StackError;
 
 /// Why no array was made.
 #[derive(Debug, thiserror::Error)]

@@ -4,15 +4,8 @@
 //! Invariant: every readable member is in a report, even if nothing could be started. Nothing is changed.
 
 use super::DetailError;
-use crate::asking;
-use crate::assembly;
 use crate::blank;
-use crate::client;
-use crate::member_name;
-use crate::names;
-use crate::opening::{self, Timeouts};
 use crate::probe::probe;
-use crate::report::{Geometry, InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, flag_words};
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_engine::{
@@ -20,9 +13,15 @@ use uraid_engine::{
     assemble_half_reshaped,
 };
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
-use uraid_format::{Features, Role, Superblock, uuid};
+use uraid_format::{Role, Superblock};
 use uraid_host::{Holder, holder};
-use uraid_layout::{Layout, Level, Spec, layout_name};
+use uraid_layout::{Layout, Level, Spec};
+use uraid_serve::asking;
+use uraid_serve::assembly;
+use uraid_serve::client;
+use uraid_serve::member_name;
+use uraid_serve::opening::{self, Timeouts};
+use uraid_serve::report::{InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, flag_words};
 
 /// The reports of the members' arrays.
 pub(super) struct Told {
@@ -58,7 +57,7 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
                 known.candidates.push(Candidate { bad_blocks, ppl: found.ppl, ..candidate });
             }
             Err(error) if members.len() > 1 => {
-                crate::complain(&error);
+                uraid_serve::log::complain(&error);
                 first_error.get_or_insert(error);
             }
             Err(error) => return Err(error.into()),
@@ -214,7 +213,7 @@ impl Known {
         state.push(NOT_STARTED.to_owned());
         let left_out = left_out.into_iter().map(|(at, reason)| LeftOut { path: self.names[at].clone(), reason });
         let left_out = left_out.collect();
-        Report { state, members, left_out, ..shape_of(template, layout_of(template).as_ref()) }
+        Report { state, members, left_out, ..Report::of_template(template, layout_of(template).as_ref()) }
     }
 
     /// The superblock with the most events, of those with a slot if there are any.
@@ -306,7 +305,7 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
     // Ignore that this report itself asked for read-only: that is not a property of the array.
     let read_only = assembly::read_only_text(plan, |member| paths[member].clone());
     let read_only = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested));
-    Report { state, members, read_only, left_out, ..shape_of(&plan.template, Some(&plan.layout)) }
+    Report { state, members, read_only, left_out, ..Report::of_template(&plan.template, Some(&plan.layout)) }
 }
 
 fn member(slot: Option<u16>, state: &str, superblock: &Superblock, path: String) -> Member {
@@ -353,74 +352,5 @@ fn layout_of(template: &Superblock) -> Option<Layout> {
             let (chunk, size) = (template.chunk, template.size);
             Layout::new(&Spec { level, layout, chunk, raid_disks, size, member_sizes: Vec::new() }).ok()
         }
-    }
-}
-
-/// How an array is made consistent after a crash, in mdadm's words.
-fn consistency_policy(template: &Superblock) -> &'static str {
-    let has = |features| template.features.intersects(features);
-    match template.known_level() {
-        Some(Level::Linear | Level::Raid0) => "none",
-        Some(Level::Raid1 | Level::Raid10 | Level::Raid4 | Level::Raid5 | Level::Raid6) | None => match () {
-            () if has(Features::JOURNAL) => "journal",
-            () if has(Features::PPL.with(Features::MULTIPLE_PPLS)) => "ppl",
-            () if has(Features::CLUSTERED) => "clustered bitmap",
-            () if has(Features::BITMAP_OFFSET) => "bitmap",
-            () => "resync",
-        },
-    }
-}
-
-/// The constant properties of an array. Without its layout, its size is unknown.
-pub(crate) fn shape_of(template: &Superblock, layout: Option<&Layout>) -> Report {
-    let set_name = template.set_name.as_str().into_owned();
-    let known = template.level_layout();
-    let geometry = layout.map(Layout::spec).map(|spec| Geometry {
-        layout: spec.layout,
-        chunk: spec.chunk.0,
-        size: spec.size.0,
-        member_sizes: spec.member_sizes.iter().map(|size| size.0).collect(),
-    });
-    Report {
-        name: names::short_name(&set_name, &template.set_uuid),
-        set_name,
-        uuid: uuid::text(&template.set_uuid),
-        metadata: template.version.name().to_owned(),
-        level: known.map_or_else(|| format!("unknown ({})", template.level), |(level, _)| level.name().to_owned()),
-        layout: known.map(|(level, layout)| layout_name(level, layout)).filter(|name| !name.is_empty()),
-        chunk_sectors: layout.map_or(template.chunk, Layout::chunk).0,
-        array_sectors: layout.map_or(0, |layout| layout.array_size().0),
-        // raid10 can use less than the recorded size: whole chunks of each far copy.
-        member_sectors: match layout {
-            Some(layout) if !template.size.is_zero() => layout.member_used(Slot(0)).0,
-            Some(_) | None => template.size.0,
-        },
-        raid_devices: layout.map_or(u16::try_from(template.raid_disks).unwrap_or(u16::MAX), Layout::slots),
-        state: Vec::new(),
-        frozen: None,
-        created: template.created_seconds(),
-        updated: template.updated_seconds(),
-        events: template.events,
-        resync: None,
-        recovery: None,
-        check: None,
-        repair: None,
-        last_check: None,
-        passes_frozen: false,
-        pass_limits: None,
-        reshape: None,
-        members: Vec::new(),
-        server: None,
-        counts: None,
-        clients: None,
-        consistency_policy: consistency_policy(template).to_owned(),
-        bitmap: None,
-        left_out: Vec::new(),
-        spare_group: None,
-        refusal: None,
-        read_only: None,
-        is_blank: false,
-        in_use: Vec::new(),
-        geometry,
     }
 }

@@ -2,10 +2,10 @@
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
 
 use crate::cli::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
-use crate::client::{self, Client, ClientError};
-use crate::print;
 use serde_json::Value;
 use uraid_format::MemberFlag;
+use uraid_serve::client::{self, Client, ClientError};
+use uraid_serve::log::print;
 
 /// Adds devices to a running array.
 pub(crate) fn add(args: &AddArgs) -> Result<(), ClientError> {

@@ -2,11 +2,11 @@
 //! Owns: reading /sys/dev/block. Not here: names of members (`member_name`).
 //! Spec: the kernel's Documentation/ABI/stable/sysfs-block.
 
-use crate::member_name;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_serve::member_name;
 
 /// A block device, or the part of one that a member is.
 #[derive(Clone, PartialEq, Eq, Debug)]

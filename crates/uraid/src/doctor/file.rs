@@ -12,9 +12,6 @@ use super::source::Source;
 use super::text::{self, OfFile};
 use super::{DoctorError, WARNINGS};
 use crate::cli::DoctorArgs;
-use crate::client;
-use crate::print;
-use crate::report::Report;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,6 +20,9 @@ use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_doctor::{Extent, Prediction, predict};
 use uraid_host::{FileExtent, file_extents};
 use uraid_layout::Layout;
+use uraid_serve::client;
+use uraid_serve::log::print;
+use uraid_serve::report::Report;
 
 /// The size of a write where the level has no stripes.
 const WRITE: Sectors = Sectors(2048);

@@ -5,22 +5,23 @@
 
 use super::{DoctorError, Read};
 use crate::cli::DoctorArgs;
-use crate::client;
 use crate::detail;
-use crate::one_shot;
-use crate::opening::{self, ServeError, Timeouts};
-use crate::report::Report;
-use crate::stack::Stack;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
+use uraid_arrays::ArrayIndex;
 use uraid_bench::nbd::{NbdError, Reader};
-use uraid_block::{Device, SECTOR_BYTES, Sector, Sectors};
+use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::AssembleOptions;
-use uraid_host::{Access, CLIENT_ARENA, Local};
+use uraid_host::{Access, Local};
 use uraid_layout::Layout;
+use uraid_serve::client;
+use uraid_serve::one_shot::{self, Arrays};
+use uraid_serve::opening::{self, ServeError, Timeouts};
+use uraid_serve::report::Report;
+use uraid_serve::stack::Stack;
 
 /// How often the array's shard looks for the next read.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(200);
@@ -100,14 +101,12 @@ fn read_stopped<T: Send>(members: &[String], look: impl FnOnce(&mut Read<'_>) ->
                 Ok(())
             })
         });
-        let outcome = one_shot::run(&stack, true, |arrays, local| {
+        let outcome = one_shot::run(&stack, true, async |arrays| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
-            async move {
-                while let Some((at, bytes, answer)) = next(&queue, &local).await {
-                    let read = read_bytes(&*arrays[0], &local, at, bytes).await;
-                    // The looker waits for it, unless it has panicked.
-                    let _ = answer.send(read);
-                }
+            while let Some((at, bytes, answer)) = next(&queue, arrays.local()).await {
+                let read = read_bytes(arrays, at, bytes).await;
+                // The looker waits for it, unless it has panicked.
+                let _ = answer.send(read);
             }
         });
         // If the array did not start, its queue is dropped, and the looker's reads fail.
@@ -129,19 +128,19 @@ async fn next(queue: &Receiver<Job>, local: &Local) -> Option<Job> {
     }
 }
 
-/// Reads bytes that need not be whole blocks.
-async fn read_bytes(device: &impl Device, local: &Local, at: u64, bytes: usize) -> io::Result<Vec<u8>> {
-    let block = device.geometry().logical_block.max(Sectors(8)).bytes();
-    let size = device.geometry().size.bytes();
+/// Reads bytes of the only array that need not be whole blocks.
+async fn read_bytes(arrays: &Arrays, at: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    let array = ArrayIndex(0);
+    let block = arrays.geometry(array).logical_block.max(Sectors(8)).bytes();
+    let size = arrays.geometry(array).size.bytes();
     let start = at - at % block;
     let end = (at + bytes as u64).next_multiple_of(block).min(size);
     let mut all = Vec::with_capacity((end - start) as usize);
     while (all.len() as u64) < end - start {
         let from = start + all.len() as u64;
         let length = READ_MAX.min((end - from) as usize);
-        let into = local.arena(CLIENT_ARENA).take(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let read = device.read(Sector(from / SECTOR_BYTES as u64), into).await;
-        all.extend(read.map_err(|error| io::Error::other(error.to_string()))?.to_vec());
+        let read = arrays.read(array, Sector(from / SECTOR_BYTES as u64), length).await;
+        all.extend(read.map_err(|error| io::Error::other(error.to_string()))?);
     }
     Ok(all[(at - start) as usize..][..bytes].to_vec())
 }

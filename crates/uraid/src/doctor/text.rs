@@ -2,8 +2,6 @@
 //! Owns: words, tables, drawings and JSON of findings and of a file's extents. Not here: the findings themselves
 //! (`uraid_doctor`).
 
-use crate::names::printable_lines;
-use crate::report::Report;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,6 +12,8 @@ use uraid_doctor::{
 };
 use uraid_engine::WriteCost;
 use uraid_layout::Layout;
+use uraid_serve::names::printable_lines;
+use uraid_serve::report::Report;
 
 /// The most extents and stripes that are printed; the sums are of all.
 const LINES_MAX: usize = 64;

@@ -7,11 +7,11 @@ use super::member::Examined;
 use super::text::{flag_names, role};
 use super::words::{layout_word, level_word, reshape_of};
 use super::{areas, old};
-use crate::names::{conf_file, conf_word, printable};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::sizes::human_brief;
 use uraid_format::{Disk090, Features, Role, uuid};
+use uraid_serve::names::{conf_file, conf_word, printable};
 
 /// One object: lengths and places in sectors, times in seconds since 1970.
 pub(super) fn facts(found: &Examined) -> Value {

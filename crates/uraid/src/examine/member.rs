@@ -3,12 +3,12 @@
 //! Invariant: nothing is written. A checksum is never hidden: it is correct, or both values are shown.
 
 use super::areas::{self, Areas, read_block};
-use crate::metadata;
 use crate::probe::{self, ProbeError};
 use std::path::{Path, PathBuf};
 use uraid_block::{Sector, Sectors};
 use uraid_format::{Checksum, Superblock, Superblock090, SuperblockError, Version};
 use uraid_layout::{Layout, Level, Spec};
+use uraid_serve::metadata;
 
 /// The result for one member.
 pub(super) struct Examined {

@@ -7,12 +7,12 @@
 use super::member::Examined;
 use super::words::{checksum, field, layout_word, level_word, reshape, reshape_of};
 use super::{areas, old};
-use crate::{dates, names};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
 use uraid_block::sizes::human;
 use uraid_format::{Features, MemberFlag, Role, Superblock, uuid};
 use uraid_layout::Level;
+use uraid_serve::{dates, names};
 
 /// The whole text of a member.
 pub(super) fn text(found: &Examined) -> String {

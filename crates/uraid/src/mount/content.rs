@@ -5,7 +5,6 @@
 use super::MountError;
 use crate::cli::MountArgs;
 use crate::doctor;
-use crate::member_name::{find_partition, read_table};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -14,6 +13,7 @@ use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_doctor::Content;
 use uraid_format::file_system::FileSystemKind;
 use uraid_host::Window;
+use uraid_serve::member_name::{find_partition, read_table};
 
 /// An array as a file or a block device.
 pub(super) struct ArrayContent {

@@ -15,16 +15,17 @@
 use super::disk::Disk;
 use super::system::{self, Mounts};
 use super::{MountError, Way};
-use crate::background::Background;
 use crate::cli::MountArgs;
-use crate::report::Report;
-use crate::{client, names, runtime, warn};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use uraid_serve::background::Background;
+use uraid_serve::log::warn;
+use uraid_serve::report::Report;
+use uraid_serve::{client, names, runtime};
 
 const PREFIX: &str = "mount-";
 const RECORD: &str = "record";

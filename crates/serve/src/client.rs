@@ -1,0 +1,565 @@
+//! Reaching the process that serves an array.
+//! Owns: finding its control socket by name or member, calling it, the list of running arrays.
+//! Not here: the protocol's lines (`rpc`), what is printed (`detail`, `list`).
+//! Invariant: a socket without a listener is treated as if it did not exist.
+
+use crate::asking::{self, NoAnswer};
+use crate::pass_calls::{CheckResult, PassCall};
+use crate::report::Report;
+use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
+use crate::runtime::{self, RuntimeError};
+use crate::{member_name, names};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::{PidfdFlags, pidfd_open};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+use uraid_format::{FlagChange, MemberFlag};
+
+/// The time limit for a status. It leaves a full server time to drop idle callers, one after the other.
+const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
+/// The time limit for a status if all arrays are asked. A server waits at most two seconds for slow members and
+/// threads, and otherwise answers at once.
+const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// The longest that a process that has stopped its arrays may take to end.
+const RELEASE_TIME_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// The time limit for `fail`. Meanwhile the server writes the superblocks of the other members. If one of those hangs
+/// too, the server fails it after `serve --member-timeout`.
+const FAIL_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// The advice of `fail` while it resolves a path that the server does not know as given.
+const WORKS_AT_ONCE: &str = "; its slot number works at once, and so does its path as `uraid detail` shows it";
+
+/// Why a running array could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A word names something else than the others.
+    #[error("{word} is neither the array {array} nor a member of it: give one array at a time")]
+    NotOfArray {
+        /// The word.
+        word: String,
+        /// The array that the first word names.
+        array: String,
+    },
+    /// Nothing is running under this name or with this member.
+    #[error("no running array is called {array}, and none has it as a member")]
+    NotRunning {
+        /// What was asked for.
+        array: String,
+    },
+    /// The control socket given could not be reached.
+    #[error("cannot reach the control socket {}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The server went away, or did not answer in time.
+    #[error("no answer from {}{}", path.display(), of_process(*pid))]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// The process that listens there.
+        pid: Option<u32>,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket belongs to another user: the system does not let this user connect, or the server closed the
+    /// connection.
+    #[error(
+        "{}: permission denied: it belongs to user {owner}: only that user and root may use it, this is user {own}",
+        path.display()
+    )]
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// The user whose process listens there.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
+    /// The runtime directory may not be read.
+    #[error("user {own} may not look for running arrays in {}: ask as its owner, or set URAID_RUNTIME_DIR", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The user of this process.
+        own: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nobody can know what runs.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The server has not answered `fail` in time.
+    #[error(
+        "no answer to fail from {}{} within {after:?}: the superblocks of the other members are not written yet, because \
+         one of those may not answer either; the server goes on with it, and `uraid detail` shows what becomes of it",
+        path.display(), of_process(*pid)
+    )]
+    FailUnanswered {
+        /// The socket.
+        path: PathBuf,
+        /// The process that listens there.
+        pid: Option<u32>,
+        /// How long this process waited.
+        after: Duration,
+    },
+    /// The server was about to end when it was told to stop.
+    #[error("{} closed before it answered: the array was being stopped already", path.display())]
+    Ending {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The answer is not valid.
+    #[error("{} is not a control socket of uraid", path.display())]
+    Alien {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The path of a member does not answer, and no server knows the path as it is written.
+    #[error(transparent)]
+    Silent(#[from] NoAnswer),
+    /// The server refused the call.
+    #[error(transparent)]
+    Refused(#[from] RpcError),
+}
+
+impl ClientError {
+    /// Whether nothing is known of a running array, so that the members themselves may be asked.
+    pub fn leaves_members(&self) -> bool {
+        matches!(self, Self::NotRunning { .. } | Self::Directory { .. } | Self::Runtime(_))
+    }
+}
+
+/// A connection to a running array.
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+    /// The report that the search by member got from it.
+    report: Option<Report>,
+}
+
+impl Client {
+    /// Connects to a control socket.
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        Client::connect_within(path, STATUS_TIME_MAX)
+    }
+
+    fn connect_within(path: &Path, time_max: Duration) -> Result<Client, ClientError> {
+        let stream = connect(path, time_max).map_err(|errno| match errno {
+            // The queue of the socket stayed full.
+            Errno::AGAIN => ClientError::NoAnswer { path: path.to_owned(), pid: None, source: late() },
+            errno => {
+                let is_denied = matches!(errno, Errno::ACCESS | Errno::PERM);
+                let owner = is_denied.then(|| std::fs::metadata(path).ok()).flatten().map(|status| status.uid());
+                let other = || ClientError::Connect { path: path.to_owned(), source: errno.into() };
+                foreign(path, owner).unwrap_or_else(other)
+            }
+        })?;
+        Ok(Client { path: path.to_owned(), stream: BufReader::new(stream), report: None })
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> &Path {
+        &self.path
+    }
+
+    /// The array's state: the report from the search by member, if there was one; otherwise asks the server.
+    pub fn status(&mut self) -> Result<Report, ClientError> {
+        self.report.take().map_or_else(|| self.status_within(STATUS_TIME_MAX), Ok)
+    }
+
+    fn status_within(&mut self, time_max: Duration) -> Result<Report, ClientError> {
+        let value = self.call(&Method::Status, Some(time_max))?;
+        serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
+    }
+
+    /// Declares members, each a path or a slot, failed; returns the server's answer. A path is sent as it is written,
+    /// because looking at it would wait for a member that hangs; links are resolved only if the server does not know it.
+    pub fn fail(&mut self, members: &[String]) -> Result<Value, ClientError> {
+        let form = |path: &dyn Fn(&str) -> Result<String, NoAnswer>| -> Result<Vec<String>, NoAnswer> {
+            let is_slot = |member: &String| member.parse::<u16>().is_ok();
+            members.iter().map(|member| if is_slot(member) { Ok(member.clone()) } else { path(member) }).collect()
+        };
+        let written = form(&|member| Ok(member_name::as_written(member)))?;
+        match self.fail_within(&written, FAIL_TIME_MAX) {
+            Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
+                let resolved = form(&|member| resolved_path(member, Some(asking::TIME_MAX), WORKS_AT_ONCE))?;
+                if resolved == written { Err(error.into()) } else { self.fail_within(&resolved, FAIL_TIME_MAX) }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Lets the array take no more writes, or take them again; returns the server's answer. It waits for the requests under
+    /// way, as a stop does.
+    pub fn access(&mut self, is_read_only: bool) -> Result<Value, ClientError> {
+        self.call(&Method::Access { is_read_only }, None)
+    }
+
+    /// Makes a call about passes; returns the server's answer.
+    pub fn passes(&mut self, call: PassCall) -> Result<Value, ClientError> {
+        self.call(&Method::Passes(call), Some(STATUS_TIME_MAX))
+    }
+
+    /// What the last check or repair has found.
+    pub fn mismatches(&mut self) -> Result<CheckResult, ClientError> {
+        let value = self.passes(PassCall::Mismatches)?;
+        serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
+    }
+
+    fn fail_within(&mut self, members: &[String], after: Duration) -> Result<Value, ClientError> {
+        match self.call(&Method::Fail { members: members.to_vec() }, Some(after)) {
+            Err(ClientError::NoAnswer { path, pid, source }) if source.kind() == io::ErrorKind::TimedOut => {
+                Err(ClientError::FailUnanswered { path, pid, after })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Adds devices as spares; returns the server's answer. The server opens the paths.
+    /// `flags`: what each of them gets.
+    pub fn add(&mut self, members: &[String], flags: &[FlagChange], force: bool) -> Result<Value, ClientError> {
+        assert_eq!(members.len(), flags.len(), "one for each");
+        let device =
+            |(path, flags): (&String, &FlagChange)| NewDevice { path: member_name::as_written(path), flags: *flags };
+        let members = members.iter().zip(flags).map(device).collect();
+        self.call(&Method::Add { members, force }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Takes back devices that were members.
+    pub fn re_add(&mut self, members: &[String]) -> Result<Value, ClientError> {
+        let members = members.iter().map(|member| member_name::as_written(member)).collect();
+        self.call(&Method::ReAdd { members }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Copies members to spares, which then take their slots.
+    pub fn replace(&mut self, members: &[String], with: &[String]) -> Result<Value, ClientError> {
+        let (members, with) = (
+            members.iter().map(|member| path_or_slot(member)).collect(),
+            with.iter().map(|spare| path_or_slot(spare)).collect(),
+        );
+        self.call(&Method::Replace { members, with }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Gives members a flag, or takes it away.
+    pub fn set_flag(&mut self, members: &[String], flag: MemberFlag, is_set: bool) -> Result<Value, ClientError> {
+        let members = members.iter().map(|member| path_or_slot(member)).collect();
+        self.call(&Method::SetFlag { members, flag, is_set }, Some(FAIL_TIME_MAX))
+    }
+
+    /// Gives the array a bitmap, or takes it away; returns the server's answer.
+    pub fn bitmap(&mut self, call: BitmapCall) -> Result<Value, ClientError> {
+        self.call(&Method::Bitmap(call), Some(FAIL_TIME_MAX))
+    }
+
+    /// Removes members, each a path, the slot that it had, or one of mdadm's words.
+    pub fn remove(&mut self, members: &[String]) -> Result<Value, ClientError> {
+        let is_path = |member: &String| member.parse::<u16>().is_err() && !["failed", "detached"].contains(&&**member);
+        let form = |member: &String| if is_path(member) { member_name::as_written(member) } else { member.clone() };
+        let members: Vec<String> = members.iter().map(form).collect();
+        match self.call(&Method::Remove { members: members.clone() }, Some(FAIL_TIME_MAX)) {
+            Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
+                let resolve = |member: &String| if is_path(member) { member_path(member) } else { member.clone() };
+                let resolved: Vec<String> = members.iter().map(resolve).collect();
+                if resolved == members {
+                    return Err(error.into());
+                }
+                self.call(&Method::Remove { members: resolved }, Some(FAIL_TIME_MAX))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Stops the array, or all arrays of its process, and waits until the process has released everything.
+    pub fn stop(mut self, all: bool, force: bool) -> Result<(), ClientError> {
+        let peer = sockopt::socket_peercred(self.stream.get_ref()).ok();
+        let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        match self.call(&Method::Stop { all, force }, None) {
+            Err(ClientError::NoAnswer { path, source, .. }) if is_ended(source.kind()) => {
+                return Err(ClientError::Ending { path });
+            }
+            outcome => outcome?,
+        };
+        // The socket closes when the process ends; a late error means the same.
+        let _ = io::copy(&mut self.stream.take(LINE_BYTES_MAX as u64), &mut io::sink());
+        if let Some(process) = process {
+            // The kernel closes the socket before the last files: until then what they lie on cannot be unmounted.
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&RELEASE_TIME_MAX));
+        }
+        Ok(())
+    }
+
+    /// `time_max`: how long each part of the answer may take.
+    fn call(&mut self, method: &Method, time_max: Option<Duration>) -> Result<Value, ClientError> {
+        let limit = self.stream.get_ref().set_read_timeout(time_max);
+        limit.map_err(|source| self.no_answer(source))?;
+        let sent = self.stream.get_mut().write_all(rpc::call_line(method).as_bytes());
+        sent.map_err(|source| self.no_answer(source))?;
+        let mut line = Vec::new();
+        let read = (&mut self.stream).take(ANSWER_BYTES_MAX as u64).read_until(b'\n', &mut line);
+        read.map_err(|source| self.no_answer(source))?;
+        if line.is_empty() {
+            return Err(self.no_answer(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let answer = rpc::parse_answer(&line).map_err(|_| ClientError::Alien { path: self.path.clone() })?;
+        Ok(answer?)
+    }
+
+    fn no_answer(&self, source: io::Error) -> ClientError {
+        // Report a timeout in words: the system's text is "try again".
+        let is_late = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        let source = if is_late { late() } else { source };
+        let (path, peer) = (self.path.clone(), sockopt::socket_peercred(self.stream.get_ref()).ok());
+        let owner = peer.as_ref().map(|peer| peer.uid.as_raw());
+        if let Some(error) = foreign(&path, owner.filter(|_| is_ended(source.kind()))) {
+            return error;
+        }
+        let pid = peer.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
+        ClientError::NoAnswer { path, pid, source }
+    }
+}
+
+/// Connects within `time_max`: once the queue of a process that hangs is full, it takes no more connections.
+fn connect(path: &Path, time_max: Duration) -> Result<UnixStream, Errno> {
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(time_max))?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// The error of a user who is neither the owner nor root.
+fn foreign(path: &Path, owner: Option<u32>) -> Option<ClientError> {
+    let own = own_user();
+    let owner = owner.filter(|&owner| own != 0 && own != owner)?;
+    Some(ClientError::Foreign { path: path.to_owned(), owner, own })
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether the error means that this user may not ask.
+fn is_denied(error: &ClientError) -> bool {
+    match error {
+        ClientError::Foreign { .. } | ClientError::Directory { .. } => true,
+        ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+        ClientError::NotRunning { .. }
+        | ClientError::NotOfArray { .. }
+        | ClientError::Runtime(_)
+        | ClientError::NoAnswer { .. }
+        | ClientError::FailUnanswered { .. }
+        | ClientError::Ending { .. }
+        | ClientError::Alien { .. }
+        | ClientError::Silent(_)
+        | ClientError::Refused(_) => false,
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time")
+}
+
+fn of_process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" of process {pid}"))
+}
+
+/// Whether the error means that the server ended during the call.
+pub fn is_ended(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
+}
+
+/// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
+pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
+    find_within(array, control, Some(asking::TIME_MAX))
+}
+
+/// The same, with a time limit for the member's path.
+pub fn find_within(
+    array: Option<&str>,
+    control: Option<&Path>,
+    time_max: Option<Duration>,
+) -> Result<Client, ClientError> {
+    if let Some(control) = control {
+        return Client::connect(control);
+    }
+    let array = array.unwrap_or_default();
+    let not_running = || ClientError::NotRunning { array: array.to_owned() };
+    let name = names::file_name(names::without_host(array));
+    for directory in runtime::looked_through()? {
+        match Client::connect(&directory.join(format!("{name}.ctl"))) {
+            Ok(client) => return Ok(client),
+            Err(error @ ClientError::Foreign { .. }) => return Err(error),
+            // Nothing listens there, or this array cannot be asked; `answers` reports why.
+            Err(_) => {}
+        }
+    }
+    // Try the path as given first: resolving links would wait for a member that hangs.
+    let written = member_name::as_written(array);
+    let (mut others, mut denied) = (Vec::new(), Vec::new());
+    for answer in answers()? {
+        match answer {
+            Ok((_, client, report)) if report.has_member(&written) => {
+                return Ok(Client { report: Some(report), ..client });
+            }
+            Ok((_, client, report)) => others.push((client, report)),
+            Err(error) => denied.push(error),
+        }
+    }
+    let mut found = None;
+    if !others.is_empty() {
+        let resolved = resolved_path(array, time_max, "")?;
+        found = others.into_iter().find(|(_, report)| report.has_member(&resolved));
+    }
+    if found.is_none() {
+        // An array that this user may not ask may have the member.
+        denied.iter().for_each(|error| crate::log::complain(error));
+    }
+    found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
+}
+
+/// Refuses words that name neither this array nor a member of it.
+pub fn check_words(report: &Report, words: &[String]) -> Result<(), ClientError> {
+    for word in words {
+        if !report.is_named_by(word) && !report.has_member(&resolved_path(word, Some(asking::TIME_MAX), "")?) {
+            return Err(ClientError::NotOfArray { word: word.clone(), array: report.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The arrays that run now and are found in the runtime directory.
+pub struct Running {
+    /// By name.
+    pub reports: Vec<Report>,
+    /// Whether arrays are left out because this user may not ask them. This was reported on stderr.
+    pub is_denied: bool,
+}
+
+/// Asks all arrays that run now.
+pub fn running() -> Result<Running, ClientError> {
+    let mut running = Running { reports: Vec::new(), is_denied: false };
+    let mut found = Vec::new();
+    for answer in answers()? {
+        match answer {
+            Ok(answer) => found.push(answer),
+            Err(error) => {
+                crate::log::complain(&error);
+                running.is_denied = true;
+            }
+        }
+    }
+    found.sort_by_key(|(place, ..)| *place);
+    running.reports = found.into_iter().map(|(.., report)| report).collect();
+    Ok(running)
+}
+
+/// Yields the answers of the running arrays as they arrive, each with its position by name. All arrays are asked at the
+/// same time, so that a process that hangs delays no other; it is reported on stderr. An error stands for an array that
+/// this user may not ask.
+fn answers() -> Result<impl Iterator<Item = Result<(usize, Client, Report), ClientError>>, ClientError> {
+    let (sender, receiver) = mpsc::channel();
+    let asked = control_sockets()?.into_iter().enumerate().map(|(place, path)| {
+        let sender = sender.clone();
+        // If sending fails, the caller had all the answers it wanted and has dropped the receiver.
+        std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
+    });
+    asked.for_each(drop);
+    drop(sender);
+    Ok(receiver.into_iter().filter_map(|(place, answer)| match answer {
+        Ok((client, report)) => Some(Ok((place, client, report))),
+        Err(error) if is_denied(&error) => Some(Err(error)),
+        Err(error @ ClientError::NoAnswer { .. }) => {
+            crate::log::complain(&error);
+            None
+        }
+        // No process listens there any more, or it is not a socket of uraid.
+        Err(_) => None,
+    }))
+}
+
+fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
+    let mut client = Client::connect_within(path, STATUS_OF_ALL_TIME_MAX)?;
+    let report = client.status_within(STATUS_OF_ALL_TIME_MAX)?;
+    Ok((client, report))
+}
+
+fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
+    let mut paths = Vec::new();
+    for directory in runtime::looked_through()? {
+        match std::fs::read_dir(&directory) {
+            Ok(entries) => paths.extend(entries.flatten().map(|entry| entry.path())),
+            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ClientError::Directory { path: directory, own: own_user(), source });
+            }
+            Err(_) => {}
+        }
+    }
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "ctl"));
+    paths.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
+    Ok(paths)
+}
+
+/// A member's path in the form that servers report: absolute, with links resolved if it exists. A path that does not
+/// answer stays as given.
+pub fn member_path(member: &str) -> String {
+    resolved_path(member, Some(asking::TIME_MAX), "").unwrap_or_else(|_| member_name::as_written(member))
+}
+
+fn resolved_path(member: &str, time_max: Option<Duration>, advice: &str) -> Result<String, NoAnswer> {
+    let own = member.to_owned();
+    asking::ask_advising(member, time_max, advice, move || member_name::absolute(&own))
+}
+
+/// A member as a server finds it.
+fn path_or_slot(member: &str) -> String {
+    match member.parse::<u16>() {
+        Ok(_) => member.to_owned(),
+        Err(_) => member_name::as_written(member),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn fail_does_not_wait_for_ever() {
+        let path = std::env::temp_dir().join(format!("uraid-client-fail-{}.ctl", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
+        let mut client = Client::connect(&path).expect("it listens");
+        let outcome = client.fail_within(&["1".to_owned()], Duration::from_millis(50));
+        drop(listener);
+        let _ = std::fs::remove_file(&path);
+        let text = outcome.expect_err("it does not answer").to_string();
+        for part in ["within 50ms", &format!("of process {}", std::process::id()), "`uraid detail` shows"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_while_it_is_told_to_stop_was_being_stopped() {
+        let path = std::env::temp_dir().join(format!("uraid-client-{}.ctl", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).expect("a socket in the folder for temporary files");
+        let client = Client::connect(&path).expect("the socket is listened on");
+        // The server accepts, reads nothing and closes: the call fails at once or gets no answer.
+        let server = std::thread::spawn(move || drop(listener.accept()));
+        let outcome = client.stop(false, false);
+        server.join().expect("it does not panic");
+        let _ = std::fs::remove_file(&path);
+        assert!(matches!(outcome, Err(ClientError::Ending { .. })), "{outcome:?}");
+    }
+}

@@ -1,0 +1,202 @@
+//! The reading half of a copy: reads several stretches at a time, and passes them on in order.
+//! Owns: cutting the work, skipping known zeroes, narrowing an unreadable stretch down to sectors.
+//! Not here: writing (`uraid copy`), the way to the writer (`queue`), reading around a failed member (`engine`).
+//! Invariant: a sector is given up only after it was read alone.
+
+pub mod queue;
+
+use crate::one_shot::Arrays;
+use crate::progress::ProgressLine;
+use queue::{Ended, Job, Queue};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+use uraid_arrays::{ArrayIndex, HostArray};
+use uraid_block::local::{Either, Receiver, oneshot, race};
+use uraid_block::{Allocation, Device, IoError, Range, Sector, Sectors};
+use uraid_host::{CLIENT_ARENA, Local};
+
+/// The most that is read at once.
+const READ_MAX: Sectors = Sectors(1 << 11);
+/// The most reads in flight.
+const READS_MAX: usize = 8;
+/// How long a read waits for buffers that other reads hold.
+const BUFFER_RETRY: Duration = Duration::from_micros(100);
+
+/// How reading ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All stretches were passed to the writer.
+    Done,
+    /// The writer ended early; it reports why.
+    WriterEnded,
+    /// The copy was told to stop.
+    Interrupted,
+    /// The array cannot be read any more, from `at` on.
+    Failed {
+        /// The first sector that was not read.
+        at: Sector,
+        /// Why.
+        error: IoError,
+    },
+}
+
+/// A range of the source, and the array that it is read from. Both have the same addresses.
+struct Part {
+    range: Range,
+    array: Rc<HostArray>,
+}
+
+/// Reads the stretches in order and passes them to the writer. `parts`: the ranges of the source and the array that each
+/// is read from; they are adjacent and cover all stretches. `line` shows the progress; `done` sectors were done before.
+#[inline(never)]
+pub fn read_all<'a>(
+    arrays: &'a Arrays,
+    parts: &'a [(Range, ArrayIndex)],
+    work: &'a [Range],
+    queue: &'a Queue,
+    line: &'a mut ProgressLine,
+    done: Sectors,
+) -> Pin<Box<dyn Future<Output = Outcome> + 'a>> {
+    let local = &arrays.local;
+    let parts = parts.iter().map(|&(range, index)| Part { range, array: arrays.arrays[index.0].clone() }).collect();
+    let (under_way, stored_to) = (VecDeque::new(), Sector(0));
+    let reads = Reads { local: local.clone(), parts, under_way, stored_to };
+    Box::pin(async move {
+        match race(local.terminated(), reads.run(work, queue, line, done)).await {
+            Either::Left(_) => Outcome::Interrupted,
+            Either::Right(Ok(())) => Outcome::Done,
+            Either::Right(Err(outcome)) => outcome,
+        }
+    })
+}
+
+struct Reads {
+    local: Local,
+    parts: Vec<Part>,
+    under_way: VecDeque<UnderWay>,
+    /// Where the data found by the last allocation query ends. One query covers many reads.
+    stored_to: Sector,
+}
+
+/// The result of a stretch: jobs in order, or the first sector that was not read.
+type Stretch = Result<Vec<Job>, (Sector, IoError)>;
+
+struct UnderWay {
+    range: Range,
+    /// `None`: the stretch is all zeroes and is not read.
+    jobs: Option<Receiver<Stretch>>,
+}
+
+impl From<Ended> for Outcome {
+    fn from(_: Ended) -> Outcome {
+        Outcome::WriterEnded
+    }
+}
+
+impl Reads {
+    async fn run(
+        mut self,
+        work: &[Range],
+        queue: &Queue,
+        line: &mut ProgressLine,
+        mut done: Sectors,
+    ) -> Result<(), Outcome> {
+        let total = Sectors(self.parts.iter().map(|part| part.range.length.0).sum());
+        let mut left: VecDeque<Range> = work.iter().copied().collect();
+        loop {
+            while self.under_way.len() < READS_MAX
+                && let Some(first) = left.pop_front()
+            {
+                let rest = self.start(first).await;
+                if !rest.length.is_zero() {
+                    left.push_front(rest);
+                }
+            }
+            let Some(next) = self.under_way.pop_front() else { return Ok(()) };
+            match next.jobs {
+                None => queue.send(Job::Zero(next.range)).await?,
+                Some(jobs) => {
+                    let jobs = jobs.await.expect("a read that was started gives an answer");
+                    let jobs = jobs.map_err(|(at, error)| Outcome::Failed { at, error })?;
+                    for job in jobs {
+                        queue.send(job).await?;
+                    }
+                }
+            }
+            done += next.range.length;
+            line.show(done, total);
+        }
+    }
+
+    /// Starts reading the first part of a stretch, and returns the rest.
+    async fn start(&mut self, all: Range) -> Range {
+        let (array, wanted) = self.in_one_part(all);
+        let known = self.known(&array, wanted).await;
+        let to_edge = Sectors(READ_MAX.0 - wanted.start.0 % READ_MAX.0);
+        let is_zero = known.is_zero;
+        let length = if is_zero { known.length } else { known.length.min(to_edge) };
+        let range = Range::new(wanted.start, length);
+        let jobs = (!is_zero).then(|| {
+            let (sender, receiver) = oneshot();
+            let local = self.local.clone();
+            self.local.spawn(async move { sender.send(read_stretch(&local, &array, range).await) });
+            receiver
+        });
+        self.under_way.push_back(UnderWay { range, jobs });
+        Range::between(range.end(), all.end())
+    }
+
+    /// The array that holds the start of a stretch, and the part of the stretch that this array holds.
+    fn in_one_part(&self, wanted: Range) -> (Rc<HostArray>, Range) {
+        let part = self.parts.iter().find(|part| wanted.start < part.range.end()).expect("the parts cover all");
+        assert!(part.range.start <= wanted.start, "the parts are adjacent");
+        (part.array.clone(), Range::between(wanted.start, wanted.end().min(part.range.end())))
+    }
+
+    /// The allocation of the start of a stretch. If the array cannot tell, read it.
+    async fn known(&mut self, array: &HostArray, wanted: Range) -> Allocation {
+        let stored = |end: Sector| Allocation { length: Range::between(wanted.start, end).length, is_zero: false };
+        if wanted.start < self.stored_to {
+            return stored(self.stored_to.min(wanted.end()));
+        }
+        let known = array.allocation(wanted).await.unwrap_or_else(|_| stored(wanted.end()));
+        if !known.is_zero {
+            self.stored_to = wanted.start + known.length;
+        }
+        known
+    }
+}
+
+/// Reads a stretch. A stretch that cannot be read as a whole is halved, down to single sectors, so that as little as
+/// possible is lost. An error that is not about these sectors ends the reading; it is returned with the first missing
+/// sector.
+async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch {
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut left = vec![range];
+    while let Some(part) = left.pop() {
+        let into = loop {
+            match local.arena(CLIENT_ARENA).take(part.length.len_bytes()) {
+                Ok(into) => break into,
+                Err(_) => local.sleep(BUFFER_RETRY).await,
+            }
+        };
+        match array.read(part.start, into).await {
+            Ok(pieces) => jobs.push(Job::Data(part, pieces.to_vec())),
+            // The array itself failed: continuing would give up readable sectors.
+            Err(error) if !error.kind.is_of_sectors() => return Err((part.start, error)),
+            Err(_) if part.length > Sectors(1) => {
+                let middle = part.start + Sectors(part.length.0.div_ceil(2));
+                left.push(Range::between(middle, part.end()));
+                left.push(Range::between(part.start, middle));
+            }
+            Err(_) => match jobs.last_mut() {
+                Some(Job::Lost(before)) => *before = Range::between(before.start, part.end()),
+                Some(Job::Data(..) | Job::Zero(_)) | None => jobs.push(Job::Lost(part)),
+            },
+        }
+    }
+    Ok(jobs)
+}

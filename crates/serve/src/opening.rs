@@ -1,0 +1,327 @@
+//! From names on the command line to assembled arrays.
+//! Owns: claiming members, reading superblocks, how long a start waits for files in use, [`ServeError`]. Not here:
+//! which members make up an array (`engine::assemble`), arrays of arrays (`nested`), members of a spare group (`sharing`),
+//! starting them (`session`, `one_shot`).
+//! Invariant: if another process has a member, or a member was named twice, the start ends before anything is changed.
+
+mod sharing;
+
+use crate::asking::{self, NoAnswer};
+use crate::assembly::{self, NamedError};
+use crate::background::BackgroundError;
+use crate::client;
+use crate::log::{complain, warn, with_causes};
+use crate::memory::MemoryError;
+use crate::metadata::{self, ClaimError, MetadataError};
+use crate::names;
+use crate::nested::{self, NestedError};
+use crate::report::LeftOut;
+use crate::roster::Roster;
+use crate::runtime::RuntimeError;
+use crate::stack::{Assembled, Stack, StackError};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use uraid_arrays::Members;
+use uraid_engine::{AssembleOptions, Candidate, StartPlan};
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
+use uraid_host::{Access, Claimed, Listener, MountError, NetError, OpenError, TooFewDescriptors};
+
+/// How long a killed process may take to release members and sockets.
+const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+/// How long it waits before it says so.
+const SILENT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Why nothing is served, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A member could not be claimed.
+    #[error("the array is not started")]
+    Claim(#[from] ClaimError),
+    /// No member is left.
+    #[error("none of the members can be used, see above")]
+    NoMembers,
+    /// The members make up no array.
+    #[error("cannot start the array")]
+    Assemble(#[from] NamedError),
+    /// There is too little memory for the buffers.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// There is no directory for sockets.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The server in the background.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
+    /// The system allows too few open files.
+    #[error("cannot serve {members} members")]
+    Descriptors {
+        /// How many.
+        members: usize,
+        /// What is missing.
+        source: TooFewDescriptors,
+    },
+    /// A TCP address, which other users can reach.
+    #[error(
+        "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
+         expected unix:PATH, or --insecure if that is meant",
+        if found.ip().is_loopback() { "every user of this machine" } else { "everyone who reaches that address" }
+    )]
+    Insecure {
+        /// The address.
+        found: SocketAddr,
+    },
+    /// `--export-mode` with TCP, which has no mode.
+    #[error(
+        "--export-mode is the mode of a unix socket, and --nbd tcp:{address} has none: leave it out, or serve on unix:PATH"
+    )]
+    ModeOfTcp {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The socket could not be opened.
+    #[error("cannot listen on {at}")]
+    Listen {
+        /// Where.
+        at: String,
+        /// Why.
+        source: NetError,
+    },
+    /// Nothing could be mounted.
+    #[error("--fuse")]
+    Mount(#[from] MountError),
+    /// An export has no name of its own as a file.
+    #[error("--fuse: export {name:?} has no file name of its own; expected --export-name with another name")]
+    FileName {
+        /// The name of the export.
+        name: String,
+    },
+    /// One name for several arrays.
+    #[error("--control and --export-name are for one array, and {count} are served")]
+    OneName {
+        /// How many.
+        count: usize,
+    },
+    /// Two of the arrays have the same UUID.
+    #[error(
+        "two of the arrays have the UUID {uuid}: they are copies of one array; serve them in processes of their own"
+    )]
+    SameArray {
+        /// Their UUID.
+        uuid: String,
+    },
+    /// The arrays make up no array.
+    #[error(transparent)]
+    Nested(#[from] NestedError),
+    /// Starting, running or stopping the arrays failed.
+    #[error(transparent)]
+    Run(#[from] StackError),
+}
+
+/// The array of each group of members, and the array above them if they may be its members. `spare_groups`: the one of
+/// each group of members; empty if there are none.
+pub fn stack(
+    groups: &[Vec<String>],
+    spare_groups: &[Option<String>],
+    may_be_members: bool,
+    options: &AssembleOptions,
+    timeouts: &Timeouts,
+) -> Result<Stack, ServeError> {
+    let mut arrays = if spare_groups.iter().any(Option::is_some) {
+        let access = access(options);
+        let opened = groups.iter().map(|members| open(members, access, timeouts));
+        let mut opened = opened.collect::<Result<Vec<Opened>, ServeError>>()?;
+        sharing::share(&mut opened, spare_groups);
+        opened.into_iter().map(|one| one.assemble(options)).collect::<Result<Vec<Assembled>, NamedError>>()?
+    } else {
+        assemble_all(groups, options, timeouts)?
+    };
+    for (array, group) in arrays.iter_mut().zip(spare_groups) {
+        array.spare_group.clone_from(group);
+    }
+    let stack = Stack::new(arrays, options.force);
+    if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
+}
+
+/// The array of each group of members.
+pub fn assemble_all(
+    groups: &[Vec<String>],
+    options: &AssembleOptions,
+    timeouts: &Timeouts,
+) -> Result<Vec<Assembled>, ServeError> {
+    // One after the other: a member that the first array leaves out may be given to the second one, too.
+    groups.iter().map(|members| Ok(open(members, access(options), timeouts)?.assemble(options)?)).collect()
+}
+
+fn access(options: &AssembleOptions) -> Access {
+    if options.read_only { Access::ReadOnly } else { Access::ReadWrite }
+}
+
+/// What is read of a member before its array is assembled.
+type ReadMember = (Candidate, Option<Bitmap>);
+
+/// A bitmap as it was read.
+type Bitmap = Result<BitmapImage, BitmapUnusable>;
+
+/// The members with a superblock, and the others that may be left out.
+#[derive(Default)]
+pub struct Opened {
+    /// With a superblock, by candidate.
+    pub members: Vec<Claimed>,
+    /// The superblocks of `members`, in the same order.
+    pub candidates: Vec<Candidate>,
+    /// Their bitmaps, in the same order.
+    bitmaps: Vec<Option<Bitmap>>,
+    /// The members whose superblock cannot be read.
+    pub unreadable: Vec<Claimed>,
+    left_out: Vec<LeftOut>,
+}
+
+impl Opened {
+    /// The array that they make up. Members without a place in it are released: another array may need them.
+    pub fn assemble(self, options: &AssembleOptions) -> Result<Assembled, NamedError> {
+        let plan = assembly::decide(&self.candidates, &self.names(), options)?;
+        Ok(self.assembled(plan))
+    }
+
+    /// The bitmap of a candidate that has one, or why it cannot be used.
+    pub fn bitmap(&self, candidate: usize) -> Option<Result<BitmapImage, BitmapUnusable>> {
+        self.bitmaps[candidate].clone()
+    }
+
+    /// By candidate.
+    pub fn names(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.name().to_owned()).collect()
+    }
+
+    /// The array of a plan over these candidates.
+    pub fn assembled(&self, mut plan: StartPlan) -> Assembled {
+        plan.take_bitmaps(|candidate| self.bitmaps[candidate].clone().unwrap_or(Err(BitmapUnusable::NoRoom)));
+        if let Some(bitmap) = plan.bitmap.as_ref().filter(|bitmap| bitmap.is_out_of_date && plan.is_dirty) {
+            let chunks = bitmap.image.header().chunks();
+            warn(&format!("the bitmap is out of date: all of its {chunks} chunks are resynced"));
+        }
+        let members = plan.members.iter().map(|member| self.members[member.candidate].clone()).collect();
+        let refused = plan.refused.iter().map(|refused| {
+            let name = self.members[refused.candidate].name();
+            LeftOut { path: client::member_path(name), reason: refused.reason.to_string() }
+        });
+        let left_out = self.left_out.iter().cloned().chain(refused).collect();
+        let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
+        let (members, roster) = (Members::Claimed(members), Roster::default());
+        Assembled { name, plan, members, roster, left_out, spare_group: None }
+    }
+}
+
+/// How long a start waits for files and sockets in use, and for each member's answer. After kill -9 the kernel holds a
+/// process's files and sockets until its last I/O is done, while the next start may already be running.
+pub struct Timeouts {
+    in_use_until: Instant,
+    member_time_max: Option<Duration>,
+}
+
+impl Timeouts {
+    /// The default limits, counted from now.
+    pub fn begin() -> Timeouts {
+        Timeouts { in_use_until: Instant::now() + LETTING_GO_TIME_MAX, member_time_max: Some(asking::TIME_MAX) }
+    }
+
+    /// These limits with another one for members; `None`: no limit.
+    pub fn with_members(self, member_time_max: Option<Duration>) -> Timeouts {
+        Timeouts { member_time_max, ..self }
+    }
+
+    /// Retries while the answer is "in use", and says that it waits.
+    fn ask<T, E: Error>(&self, is_in_use: impl Fn(&E) -> bool, ask: impl Fn() -> Result<T, E>) -> Result<T, E> {
+        let waits_without_a_word_until = Instant::now() + SILENT_TIME_MAX;
+        let mut has_said = false;
+        loop {
+            let now = Instant::now();
+            match ask() {
+                Err(error) if is_in_use(&error) && now < self.in_use_until => {
+                    if !has_said && now >= waits_without_a_word_until {
+                        let left = (self.in_use_until - now).as_secs_f32().ceil();
+                        warn(&format!("{}; waits {left} s for it to be released", with_causes(&error)));
+                        has_said = true;
+                    }
+                    std::thread::sleep(ASK_AGAIN_AFTER)
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn claim(&self, name: &str, access: Access) -> Result<Claimed, ClaimError> {
+        let claim = || metadata::claim_within(name, access, self.member_time_max);
+        self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), claim)
+    }
+
+    /// What a claimed member's superblock, and all that lies beside it, say.
+    fn read(&self, member: Claimed) -> Result<(Claimed, Result<ReadMember, MetadataError>), NoAnswer> {
+        let name = member.name().to_owned();
+        asking::ask(&name, self.member_time_max, move || {
+            let read = metadata::read(&member).and_then(|superblock| {
+                let bad = metadata::bad_blocks(&member, &superblock)?;
+                let bitmap = metadata::bitmap(&member, &superblock);
+                let ppl = metadata::ppl(&member, &superblock);
+                let candidate = Candidate::new(superblock, member.size());
+                let bad_blocks = Some(bad);
+                Ok((Candidate { bad_blocks, ppl, ..candidate }, bitmap))
+            });
+            (member, read)
+        })
+    }
+
+    /// Listens on a unix socket whose file gets this mode.
+    pub fn listen(&self, path: &Path, mode: u32) -> Result<Listener, ServeError> {
+        let listener = self.ask(|error| matches!(error, NetError::InUse { .. }), || Listener::unix(path, mode));
+        listener.map_err(|source| ServeError::Listen { at: path.display().to_string(), source })
+    }
+}
+
+/// Claims the members and reads their superblocks and lists of bad blocks. Unusable members are reported and left out:
+/// assembly decides whether the rest is enough. A member that is in use, named twice or forbidden is an error at once.
+pub fn open(names: &[String], access: Access, timeouts: &Timeouts) -> Result<Opened, ServeError> {
+    let Opened { mut members, mut candidates, mut bitmaps, mut unreadable, mut left_out } = Opened::default();
+    for name in names {
+        let mut leave_out = |error: &dyn Error| {
+            complain(error);
+            let (path, text) = (client::member_path(name), with_causes(error));
+            let reason = text.strip_prefix(&format!("{name}: ")).map(str::to_owned).unwrap_or(text);
+            left_out.push(LeftOut { path, reason });
+        };
+        let claimed = timeouts.claim(name, access);
+        let (member, read) = match claimed.and_then(|member| Ok(timeouts.read(member)?)) {
+            Ok(read) => read,
+            Err(error) if error.is_absent() => {
+                leave_out(&error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match read {
+            Ok((candidate, bitmap)) => {
+                bitmaps.push(bitmap);
+                candidates.push(candidate);
+                members.push(member);
+            }
+            Err(error @ MetadataError::Io { .. }) => {
+                leave_out(&error);
+                unreadable.push(member);
+            }
+            Err(
+                error @ (MetadataError::Superblock { .. }
+                | MetadataError::Partitioned { .. }
+                | MetadataError::BadBlocks { .. }
+                | MetadataError::Short { .. }),
+            ) => leave_out(&error),
+        }
+    }
+    if members.is_empty() {
+        Err(ServeError::NoMembers)
+    } else {
+        Ok(Opened { members, candidates, bitmaps, unreadable, left_out })
+    }
+}

@@ -1,0 +1,407 @@
+//! The control protocol: JSON-RPC 2.0, one object per line, both ways.
+//! Owns: calls, answers and errors as lines. Not here: sockets (`control`, `client`), what the methods do (`serve`).
+//! Invariant: any bytes on the socket become a call or an error answer, never a panic; a line is bounded.
+//! Spec: www.jsonrpc.org/specification, without batches.
+
+use crate::pass_calls::{self, PassCall};
+use serde_json::{Value, json};
+use uraid_format::bitmap::WRITE_BEHIND_MAX;
+use uraid_format::{FlagChange, MemberFlag};
+
+/// The most bytes of a request's line.
+pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// The most bytes of an answer's line: md has at most 1,920 members, and a path of 4,096 bytes is at most 24 KiB of
+/// JSON.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// One request.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Call {
+    /// The id of the answer; `None`: no answer is wanted.
+    pub id: Option<Value>,
+    pub method: Method,
+}
+
+/// The methods of a running array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Method {
+    /// Returns the array's report.
+    Status,
+    /// Declares members failed.
+    Fail {
+        /// The path or slot of each.
+        members: Vec<String>,
+    },
+    /// Adds devices as spares.
+    Add {
+        members: Vec<NewDevice>,
+        /// What they carry may be lost.
+        force: bool,
+    },
+    /// Takes back devices that were members.
+    ReAdd {
+        /// The path of each.
+        members: Vec<String>,
+    },
+    /// Removes spares and failed members.
+    Remove {
+        /// The path of each, the slot that it had, `failed` or `detached`.
+        members: Vec<String>,
+    },
+    /// Copies members to spares, which then take their slots.
+    Replace {
+        /// The path or slot of each.
+        members: Vec<String>,
+        /// The path of the spare for each, in the same order; any for those behind the last.
+        with: Vec<String>,
+    },
+    /// Gives members a flag, or takes it away. The method has the flag's name.
+    SetFlag {
+        /// The path or slot of each.
+        members: Vec<String>,
+        flag: MemberFlag,
+        is_set: bool,
+    },
+    /// Stops the array: drain, flush, mark clean, release the members.
+    Stop {
+        /// Also stop the other arrays of the same process.
+        all: bool,
+        /// Stop even if clients are connected that may write.
+        force: bool,
+    },
+    /// Takes no more writes, or takes them again.
+    Access { is_read_only: bool },
+    /// Changes its bitmap.
+    Bitmap(BitmapCall),
+    /// About its passes.
+    Passes(PassCall),
+}
+
+/// A device to add.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NewDevice {
+    pub path: String,
+    /// The flags that it gets. A former member that returns to its slot keeps those that this does not name.
+    pub flags: FlagChange,
+}
+
+impl NewDevice {
+    /// The devices, each with what `flags` says at its place: `[{"write-mostly": true}, {}]`. `None`: it says something
+    /// else. Without it they get no flags.
+    fn parse_all(paths: Vec<String>, flags: Option<&Value>) -> Option<Vec<NewDevice>> {
+        let none = vec![json!({}); paths.len()];
+        let flags = match flags {
+            None | Some(Value::Null) => &none,
+            Some(value) => value.as_array().filter(|list| list.len() == paths.len())?,
+        };
+        let change = |value: &Value| {
+            value.as_object()?.iter().try_fold(FlagChange::default(), |change, (name, is_set)| {
+                Some(change.with(flag_called(name)?, is_set.as_bool()?))
+            })
+        };
+        paths.into_iter().zip(flags).map(|(path, flags)| Some(NewDevice { path, flags: change(flags)? })).collect()
+    }
+
+    /// What `flags` says of the device.
+    fn flags_param(&self) -> Value {
+        let said = MemberFlag::ALL.into_iter().filter_map(|flag| Some((flag.name().to_owned(), self.flags.of(flag)?)));
+        Value::Object(said.map(|(name, is_set)| (name, Value::Bool(is_set))).collect())
+    }
+}
+
+/// A change of the write-intent bitmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BitmapCall {
+    /// The array gets one beside each superblock.
+    Add {
+        /// What a bit stands for; `None`: as mdadm chooses.
+        chunk_sectors: Option<u64>,
+        /// How many writes may be behind; 0: none.
+        write_behind: u32,
+    },
+    /// The array loses it.
+    Remove,
+}
+
+impl BitmapCall {
+    fn parse<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<BitmapCall> {
+        let number = |name| match param(name).filter(|value| !value.is_null()) {
+            Some(value) => value.as_u64().map(Some),
+            None => Some(None),
+        };
+        let (chunk_sectors, behind) = (number("chunk_sectors")?, number("write_behind")?);
+        match param("bitmap").and_then(Value::as_str)? {
+            "internal" => {
+                let write_behind =
+                    u32::try_from(behind.unwrap_or(0)).ok().filter(|found| *found <= WRITE_BEHIND_MAX)?;
+                Some(BitmapCall::Add { chunk_sectors, write_behind })
+            }
+            "none" if chunk_sectors.is_none() && behind.is_none() => Some(BitmapCall::Remove),
+            _ => None,
+        }
+    }
+
+    fn params(self) -> Value {
+        match self {
+            BitmapCall::Add { chunk_sectors, write_behind } => {
+                json!({ "bitmap": "internal", "chunk_sectors": chunk_sectors, "write_behind": write_behind })
+            }
+            BitmapCall::Remove => json!({ "bitmap": "none" }),
+        }
+    }
+}
+
+/// An error answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RpcError {
+    /// The specification's code; [`RpcError::REFUSED`] for our own refusals.
+    pub code: i64,
+    /// Why, in one line.
+    pub message: String,
+}
+
+impl RpcError {
+    /// Invalid JSON.
+    pub(crate) const PARSE: i64 = -32700;
+    /// JSON, but not a request.
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
+    /// No such method.
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+    /// The method does not take these parameters.
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
+    /// The array refused the call, or the call failed.
+    pub(crate) const REFUSED: i64 = -32000;
+    /// The array has no such member. The caller may know it by another path.
+    pub(crate) const NO_MEMBER: i64 = -32001;
+
+    /// An error answer.
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> RpcError {
+        RpcError { code, message: message.into() }
+    }
+
+    /// A refusal, with the array's reason.
+    pub(crate) fn refused(reason: impl std::fmt::Display) -> RpcError {
+        RpcError::new(RpcError::REFUSED, reason.to_string())
+    }
+}
+
+/// Reads one line. The error carries the id for its answer.
+pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|error| (Value::Null, RpcError::new(RpcError::PARSE, format!("no JSON: {error}"))))?;
+    let Value::Object(request) = value else {
+        return Err((Value::Null, RpcError::new(RpcError::INVALID_REQUEST, "a request is an object")));
+    };
+    let id = request.get("id").cloned();
+    let answer_id = id.clone().unwrap_or(Value::Null);
+    let fail = |code, message: &str| Err((answer_id.clone(), RpcError::new(code, message)));
+    if request.get("jsonrpc") != Some(&json!("2.0")) {
+        return fail(RpcError::INVALID_REQUEST, "jsonrpc is not \"2.0\"");
+    }
+    let param = |name| request.get("params").and_then(|params| params.get(name));
+    let is_set = |name| param(name).and_then(Value::as_bool).unwrap_or(false);
+    let method = match (request.get("method").and_then(Value::as_str), members(&param)) {
+        (Some("status"), _) => Method::Status,
+        (Some("stop"), _) => Method::Stop { all: is_set("all"), force: is_set("force") },
+        (Some("readonly"), _) => Method::Access { is_read_only: true },
+        (Some("readwrite"), _) => Method::Access { is_read_only: false },
+        (Some("fail"), Some(members)) => Method::Fail { members },
+        (Some("add"), Some(members)) => match NewDevice::parse_all(members, param("flags")) {
+            Some(members) => Method::Add { members, force: is_set("force") },
+            None => {
+                let text = "\"flags\" has an object for each member: {\"write-mostly\": true or false, \"failfast\": true or \
+                            false}, or {}";
+                return fail(RpcError::INVALID_PARAMS, text);
+            }
+        },
+        (Some("re-add"), Some(members)) => Method::ReAdd { members },
+        (Some("remove"), Some(members)) => Method::Remove { members },
+        (Some(name), Some(members)) if flag_called(name).is_some() => Method::SetFlag {
+            members,
+            flag: flag_called(name).expect("it was found"),
+            is_set: param("set").and_then(Value::as_bool).unwrap_or(true),
+        },
+        (Some("replace"), Some(members)) => match with(&param) {
+            Some(with) => Method::Replace { members, with },
+            None => return fail(RpcError::INVALID_PARAMS, "\"with\" is a list of paths"),
+        },
+        (Some(name @ ("fail" | "add" | "re-add" | "remove" | "replace" | "write-mostly" | "failfast")), None) => {
+            let text = format!("{name} takes {{\"members\": [path or slot, ...]}}, or {{\"member\": path or slot}}");
+            return fail(RpcError::INVALID_PARAMS, &text);
+        }
+        (Some("bitmap"), _) => match BitmapCall::parse(&param) {
+            Some(call) => Method::Bitmap(call),
+            None => {
+                let text = "bitmap takes {\"bitmap\": \"internal\", \"chunk_sectors\": sectors or null, \
+                            \"write_behind\": 0 to 16383 or null}, or \
+                            {\"bitmap\": \"none\"}";
+                return fail(RpcError::INVALID_PARAMS, text);
+            }
+        },
+        (Some(name), _) => match PassCall::parse(name, &param) {
+            Some(Ok(call)) => Method::Passes(call),
+            Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
+            None => {
+                let text = format!(
+                    "no such method, expected status, fail, add, re-add, remove, replace, write-mostly, failfast, bitmap, \
+                     readonly, readwrite, stop, {}",
+                    PassCall::NAMES
+                );
+                return fail(RpcError::METHOD_NOT_FOUND, &text);
+            }
+        },
+        (None, _) => return fail(RpcError::INVALID_REQUEST, "no method"),
+    };
+    Ok(Call { id, method })
+}
+
+/// The members that a request names, of which there is at least one: a list, or one by itself.
+fn members<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec<String>> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let members = match (param("members").and_then(Value::as_array), param("member")) {
+        (Some(members), None) => members.iter().map(text).collect::<Option<Vec<String>>>()?,
+        (None, Some(member)) => vec![text(member)?],
+        (Some(_), Some(_)) | (None, None) => return None,
+    };
+    (!members.is_empty()).then_some(members)
+}
+
+fn flag_called(name: &str) -> Option<MemberFlag> {
+    MemberFlag::ALL.into_iter().find(|flag| flag.name() == name)
+}
+
+/// The spares that a request names, if any.
+fn with<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec<String>> {
+    match param("with") {
+        None | Some(Value::Null) => Some(Vec::new()),
+        Some(value) => value.as_array()?.iter().map(|value| value.as_str().map(str::to_owned)).collect(),
+    }
+}
+
+/// A request as a line, with its end.
+pub(crate) fn call_line(method: &Method) -> String {
+    let (name, params) = match method {
+        Method::Status => ("status", json!({})),
+        Method::Fail { members } => ("fail", json!({ "members": members })),
+        Method::Add { members, force } => {
+            let paths: Vec<&str> = members.iter().map(|member| member.path.as_str()).collect();
+            let flags: Vec<Value> = members.iter().map(NewDevice::flags_param).collect();
+            ("add", json!({ "members": paths, "flags": flags, "force": force }))
+        }
+        Method::ReAdd { members } => ("re-add", json!({ "members": members })),
+        Method::Remove { members } => ("remove", json!({ "members": members })),
+        Method::Replace { members, with } => ("replace", json!({ "members": members, "with": with })),
+        Method::SetFlag { members, flag, is_set } => (flag.name(), json!({ "members": members, "set": is_set })),
+        Method::Access { is_read_only: true } => ("readonly", json!({})),
+        Method::Access { is_read_only: false } => ("readwrite", json!({})),
+        Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
+        Method::Bitmap(call) => ("bitmap", call.params()),
+        Method::Passes(call) => call.line(),
+    };
+    format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
+}
+
+/// An answer as a line, with its end.
+pub(crate) fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
+    let answer = match outcome {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        Err(error) => {
+            json!({ "jsonrpc": "2.0", "id": id, "error": { "code": error.code, "message": error.message } })
+        }
+    };
+    format!("{answer}\n")
+}
+
+/// Reads an answer. The outer error: these bytes are not an answer.
+pub(crate) fn parse_answer(line: &[u8]) -> Result<Result<Value, RpcError>, serde_json::Error> {
+    let mut value: Value = serde_json::from_slice(line)?;
+    if let Some(error) = value.get("error") {
+        let code = error.get("code").and_then(Value::as_i64).unwrap_or(RpcError::REFUSED);
+        let message = error.get("message").and_then(Value::as_str).unwrap_or("an error without a message");
+        return Ok(Err(RpcError::new(code, message)));
+    }
+    Ok(Ok(value.get_mut("result").map(Value::take).unwrap_or(Value::Null)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_and_answers_survive_the_way() {
+        let fail = Method::Fail { members: vec!["disk \"2\"\n".to_owned(), "3".to_owned()] };
+        for method in
+            [Method::Status, Method::Stop { all: false, force: true }, Method::Stop { all: true, force: false }, fail]
+        {
+            let line = call_line(&method);
+            assert_eq!(line.matches('\n').count(), 1, "one line");
+            assert_eq!(parse_call(line.as_bytes()), Ok(Call { id: Some(json!(1)), method }));
+        }
+        let refused = RpcError::refused("raid0 tolerates no failure");
+        assert_eq!(parse_answer(answer_line(&json!(1), Err(refused.clone())).as_bytes()).expect("JSON"), Err(refused));
+        assert_eq!(parse_answer(answer_line(&json!(1), Ok(json!(7))).as_bytes()).expect("JSON"), Ok(json!(7)));
+    }
+
+    #[test]
+    fn changes_of_the_bitmap_survive_the_way() {
+        let chunks = [(None, 0), (Some(64), 16_383)];
+        let chunks = chunks.map(|(chunk_sectors, write_behind)| BitmapCall::Add { chunk_sectors, write_behind });
+        for call in chunks.into_iter().chain([BitmapCall::Remove]) {
+            let line = call_line(&Method::Bitmap(call));
+            assert_eq!(parse_call(line.as_bytes()).expect("a call").method, Method::Bitmap(call));
+        }
+        let behind = "{\"bitmap\":\"internal\",\"write_behind\":16384}";
+        for params in ["{}", "{\"bitmap\":\"file\"}", "{\"bitmap\":\"internal\",\"chunk_sectors\":-1}", behind] {
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"bitmap\",\"params\":{params}}}");
+            assert_eq!(parse_call(line.as_bytes()).expect_err(params).1.code, RpcError::INVALID_PARAMS);
+        }
+    }
+
+    #[test]
+    fn flags_of_new_devices_survive_the_way() {
+        let device = |path: &str, flags| NewDevice { path: path.to_owned(), flags };
+        let (write_mostly, failfast) = (MemberFlag::WriteMostly, MemberFlag::FailFast);
+        let both = FlagChange::default().with(write_mostly, true).with(failfast, false);
+        let members = vec![device("a", both), device("b", FlagChange::default())];
+        let method = Method::Add { members, force: true };
+        assert_eq!(parse_call(call_line(&method).as_bytes()).expect("a call").method, method);
+        let parsed = |flags: &str| {
+            let params = format!("{{\"members\":[\"a\"],\"flags\":{flags}}}");
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"add\",\"params\":{params}}}");
+            parse_call(line.as_bytes()).map(|call| call.method).map_err(|(_, error)| error.code)
+        };
+        let plain = Method::Add { members: vec![device("a", FlagChange::default())], force: false };
+        assert_eq!(parsed("null"), Ok(plain.clone()));
+        assert_eq!(parsed("[{}]"), Ok(plain));
+        for wrong in ["[]", "{}", "[{},{}]", "[{\"journal\":true}]", "[{\"failfast\":1}]", "[1]"] {
+            assert_eq!(parsed(wrong), Err(RpcError::INVALID_PARAMS), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn one_member_needs_no_list() {
+        let line = br#"{"jsonrpc":"2.0","id":1,"method":"fail","params":{"member":"1"}}"#;
+        let method = Method::Fail { members: vec!["1".to_owned()] };
+        assert_eq!(parse_call(line), Ok(Call { id: Some(json!(1)), method }));
+    }
+
+    #[test]
+    fn garbage_gets_the_protocol_s_error() {
+        let code = |line: &[u8]| parse_call(line).expect_err("garbage").1.code;
+        assert_eq!(code(b"GET / HTTP/1.1"), RpcError::PARSE);
+        assert_eq!(code(b"\xff\xfe\0"), RpcError::PARSE);
+        assert_eq!(code(&b"[".repeat(10_000)), RpcError::PARSE);
+        assert_eq!(code(b"[]"), RpcError::INVALID_REQUEST);
+        assert_eq!(code(b"{\"method\":\"stop\"}"), RpcError::INVALID_REQUEST);
+        assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"format\"}"), RpcError::METHOD_NOT_FOUND);
+        assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"fail\",\"params\":[1]}"), RpcError::INVALID_PARAMS);
+        for params in ["{\"members\":[]}", "{\"members\":[1]}", "{\"members\":[\"1\"],\"member\":\"2\"}"] {
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"fail\",\"params\":{params}}}");
+            assert_eq!(code(line.as_bytes()), RpcError::INVALID_PARAMS, "{params}");
+        }
+        let (id, _) = parse_call(b"{\"jsonrpc\":\"2.0\",\"id\":\"x\"}").expect_err("no method");
+        assert_eq!(id, json!("x"), "the answer finds its caller");
+    }
+}

@@ -1,0 +1,297 @@
+//! The running arrays of a process, as a whole.
+//! Owns: [`Setup`], [`Session`], a shard's messages and counts, the request to stop. Not here: the order of start,
+//! serving and end (`life`), the stop of the arrays (`stopping`), sockets' protocols (`export-nbd`, `control`), what one
+//! array answers (`overseer`), any state of an array (`engine`).
+
+pub mod life;
+mod stopping;
+
+use crate::background::Detachment;
+use crate::frontends::Frontends;
+use crate::log::warn;
+use crate::message::{ArrayCounts, ClientsLeft, Message};
+use crate::report::UNANSWERED_MIN;
+use crate::stack::{Stack, StackError};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use stopping::Waits;
+use uraid_arrays::{ArrayIndex, ArrayMail, HostArray};
+use uraid_block::local::{Notify, Permit, Semaphore, join_pair, race};
+use uraid_block::{ShardIndex, Tick};
+use uraid_export_nbd::{Limits, Server, Statistics};
+use uraid_host::{Local, Options, Shard, Stream};
+
+/// How long clients get to take their last replies.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long the shards may take to send their counts.
+const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
+/// The shard of the engine's stewards, the control sockets and the signals.
+const FIRST: ShardIndex = ShardIndex(0);
+
+/// The inputs of a session.
+pub struct Setup {
+    /// The arrays.
+    pub stack: Stack,
+    /// The sockets.
+    pub frontends: Frontends,
+    /// Threads.
+    pub shards: u16,
+    /// The host's options.
+    pub options: Options,
+    /// How many clients each thread serves.
+    pub limits: Limits,
+    /// Whether this process serves in the background.
+    pub detachment: Detachment,
+}
+
+/// The messages that one shard has received, and the tasks waiting for them.
+#[derive(Default)]
+struct Heard {
+    close: Cell<bool>,
+    end: Cell<bool>,
+    closed_shards: Cell<u16>,
+    /// Shards that have done what the last [`Message::Install`] or [`Message::LetGo`] asks for.
+    seated: Cell<u16>,
+    clients_left: RefCell<ClientsLeft>,
+    counts: RefCell<BTreeMap<ShardIndex, (Vec<ArrayCounts>, Statistics)>>,
+    changed: Notify,
+}
+
+impl Heard {
+    async fn wait(&self, what: impl Fn(&Heard) -> bool) {
+        self.changed.wait_for(|| what(self).then_some(())).await;
+    }
+}
+
+/// NBD on one shard.
+type NbdServer = Server<Local, Stream, HostArray>;
+/// Files on one shard.
+pub(crate) type HostServer = uraid_export_fuse::Server<HostArray>;
+
+/// The objects of one shard.
+struct Station {
+    shard: Shard<Message>,
+    setup: Arc<Setup>,
+    /// By [`ArrayIndex`].
+    arrays: Vec<Rc<HostArray>>,
+    nbd: Rc<NbdServer>,
+    files: Option<Rc<HostServer>>,
+    heard: Heard,
+}
+
+impl Station {
+    fn hear(&self, message: Message) {
+        let heard = &self.heard;
+        match message {
+            Message::Array(ArrayMail { array, mail }) => return self.arrays[array.0].deliver(mail),
+            Message::Client(socket) => return self.nbd.adopt(socket, self.setup.frontends.spread.clone()),
+            Message::ServeFiles => return self.serve_files(),
+            Message::CountsWanted => {
+                let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());
+                let counts = self.arrays.iter().map(of);
+                let counts = counts.map(|(requests, members)| ArrayCounts { requests, members }).collect();
+                return self.shard.post(FIRST, Message::Counts(self.shard.index(), counts, self.nbd.statistics()));
+            }
+            Message::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
+            Message::Install(array, index, member) => {
+                let shard: &Local = &self.shard;
+                uraid_arrays::install(&self.arrays[array.0], shard, index, &member);
+                return self.shard.post(FIRST, Message::Seated);
+            }
+            Message::LetGo(array, index) => {
+                self.arrays[array.0].let_go(index);
+                return self.shard.post(FIRST, Message::Seated);
+            }
+            Message::Seated => heard.seated.set(heard.seated.get() + 1),
+            Message::Close => heard.close.set(true),
+            Message::End => heard.end.set(true),
+            Message::Closed(left) => {
+                heard.clients_left.borrow_mut().add(left);
+                heard.closed_shards.set(heard.closed_shards.get() + 1);
+            }
+        }
+        heard.changed.notify_all();
+    }
+
+    /// Serves files until the stop, or until they are unmounted.
+    fn serve_files(&self) {
+        let Some(files) = self.files.clone() else { return };
+        let (setup, is_first) = (self.setup.clone(), self.shard.index() == FIRST);
+        self.shard.spawn(async move {
+            if let Some(error) = files.serve().await.filter(|_| is_first) {
+                setup.frontends.files.iter().for_each(|files| files.say_ended(&error));
+            }
+        });
+    }
+
+    /// Lets this shard's clients finish, and reports that to shard 0.
+    async fn close(&self) {
+        let files = async {
+            match &self.files {
+                Some(files) => files.stop(DRAIN_TIME_MAX).await,
+                None => 0,
+            }
+        };
+        let (of_clients, of_files) = join_pair(self.nbd.stop(DRAIN_TIME_MAX), files).await;
+        let requests = of_clients + of_files;
+        // Requests of this shard's clients may also wait for members on other shards.
+        let members = self.unanswering();
+        self.shard.post(FIRST, Message::Closed(ClientsLeft { requests, members }));
+    }
+
+    /// The members that have kept a request of this shard for a while.
+    fn unanswering(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for (index, array) in self.setup.stack.indexes().zip(&self.arrays) {
+            let counts = array.member_counts();
+            let slow = (0..).zip(&counts).filter(|(_, counts)| counts.unanswered_for >= UNANSWERED_MIN);
+            names.extend(slow.map(|(member, _)| self.setup.stack.member_name(index, member).to_owned()));
+        }
+        names
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        for index in 0..self.shard.count() {
+            self.shard.post(ShardIndex(index), message());
+        }
+    }
+}
+
+/// The state of one array's run.
+#[derive(Default)]
+struct Run {
+    is_started: Cell<bool>,
+    waits: RefCell<Waits>,
+}
+
+/// The process as a whole; on shard 0.
+pub(crate) struct Session {
+    station: Rc<Station>,
+    /// By [`ArrayIndex`].
+    runs: Vec<Run>,
+    /// One round of counting at a time.
+    counting: Rc<Semaphore>,
+    /// One member comes or goes at a time.
+    seating: Rc<Semaphore>,
+    is_ready: Cell<bool>,
+    /// When a stop was asked for.
+    stop_began: Cell<Option<Tick>>,
+    answers_due: Cell<usize>,
+    outcome: RefCell<Option<Result<(), StackError>>>,
+    changed: Notify,
+}
+
+impl Session {
+    fn new(station: Rc<Station>) -> Session {
+        Session {
+            runs: station.arrays.iter().map(|_| Run::default()).collect(),
+            station,
+            counting: Semaphore::new(1),
+            seating: Semaphore::new(1),
+            is_ready: Cell::new(false),
+            stop_began: Cell::new(None),
+            answers_due: Cell::new(0),
+            outcome: RefCell::new(None),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The inputs of the session.
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.station.setup
+    }
+
+    /// Shard 0.
+    pub(crate) fn local(&self) -> Local {
+        (*self.station.shard).clone()
+    }
+
+    /// One of the arrays, on shard 0.
+    pub(crate) fn array(&self, index: ArrayIndex) -> Rc<HostArray> {
+        self.station.arrays[index.0].clone()
+    }
+
+    /// Whether clients are served.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready.get()
+    }
+
+    /// Logs the reason of the first call for all arrays except the failed one, whose error is the outcome.
+    fn ask_to_stop(&self, reason: &str, failed: Option<ArrayIndex>) {
+        if !self.is_stopping() {
+            self.stop_began.set(Some(self.station.shard.now()));
+            let stack = &self.setup().stack;
+            let others = stack.indexes().filter(|&index| Some(index) != failed);
+            others.for_each(|index| warn(&format!("{}: stops: {reason}", stack.array(index).name)));
+        }
+        self.changed.notify_all();
+    }
+
+    /// Whether a stop was asked for.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop_began.get().is_some()
+    }
+
+    /// Returns when a stop was asked for.
+    pub(crate) async fn stop_asked(&self) {
+        self.changed.wait_for(|| self.is_stopping().then_some(())).await;
+    }
+
+    fn finish(&self, outcome: Result<(), StackError>) {
+        *self.outcome.borrow_mut() = Some(outcome);
+        self.changed.notify_all();
+    }
+
+    /// A caller has asked for a stop. [`Session::stop_answered`] must follow.
+    pub(crate) fn answer_is_due(&self) {
+        self.answers_due.set(self.answers_due.get() + 1);
+    }
+
+    /// Stops all arrays; returns when they are stopped.
+    pub(crate) async fn stop(&self) -> Result<(), StackError> {
+        self.ask_to_stop("`uraid stop`", None);
+        self.changed.wait_for(|| self.outcome.borrow().clone()).await
+    }
+
+    /// The caller has received the result of the stop, or is gone.
+    pub(crate) fn stop_answered(&self) {
+        self.answers_due.set(self.answers_due.get() - 1);
+        self.changed.notify_all();
+    }
+
+    /// The counts of each shard for one array, and the sum over the clients of the process. Counts of slow shards that
+    /// have not arrived in time are left out.
+    pub(crate) async fn counts(&self, of: ArrayIndex) -> (Vec<ArrayCounts>, Statistics) {
+        let _one = self.counting.acquire(1).await;
+        let (shard, heard) = (&self.station.shard, &self.station.heard);
+        heard.counts.borrow_mut().clear();
+        self.station.tell_all(|| Message::CountsWanted);
+        let all = heard.wait(|heard| heard.counts.borrow().len() >= usize::from(shard.count()));
+        race(all, shard.sleep(COUNTING_TIME_MAX)).await;
+        let all = heard.counts.borrow();
+        let mut clients = Statistics::default();
+        all.values().for_each(|(_, shard)| clients += *shard);
+        (all.values().map(|(counts, _)| counts[of.0].clone()).collect(), clients)
+    }
+
+    /// Waits until no member comes or goes, and keeps others from it until the permit is dropped.
+    pub(crate) async fn seating(&self) -> Permit {
+        self.seating.acquire(1).await
+    }
+
+    /// Sends a message about a member's device to all shards; returns when each of them has done it. The caller has the
+    /// permit of [`Session::seating`].
+    pub(crate) async fn seat(&self, message: impl Fn() -> Message) {
+        let heard = &self.station.heard;
+        heard.seated.set(0);
+        self.station.tell_all(message);
+        heard.wait(|heard| heard.seated.get() == self.station.shard.count()).await;
+    }
+
+    fn is_started(&self, index: ArrayIndex) -> bool {
+        self.runs[index.0].is_started.get()
+    }
+}
