@@ -21,7 +21,7 @@ use crate::runtime::RuntimeError;
 use crate::stack::{Assembled, Stack, StackError};
 use std::error::Error;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_arrays::Members;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan};
@@ -80,6 +80,16 @@ pub enum ServeError {
     ModeOfTcp {
         /// The address.
         address: SocketAddr,
+    },
+    /// A running server has the socket: it serves an array of this name.
+    #[error(
+        "{}: a running server listens on it, so an array of that name runs already: `uraid list` shows it; stop that one, or \
+         give this one other paths with --nbd and --control",
+        path.display()
+    )]
+    NameInUse {
+        /// The socket.
+        path: PathBuf,
     },
     /// The socket could not be opened.
     #[error("cannot listen on {at}")]
@@ -277,7 +287,14 @@ impl Timeouts {
     /// Listens on a unix socket whose file gets this mode.
     pub fn listen(&self, path: &Path, mode: u32) -> Result<Listener, ServeError> {
         let listener = self.ask(|error| matches!(error, NetError::InUse { .. }), || Listener::unix(path, mode));
-        listener.map_err(|source| ServeError::Listen { at: path.display().to_string(), source })
+        listener.map_err(|source| match source {
+            NetError::InUse { path } => ServeError::NameInUse { path },
+            source @ (NetError::Closed
+            | NetError::PathTooLong { .. }
+            | NetError::NotASocket { .. }
+            | NetError::NotMade { .. }
+            | NetError::Os { .. }) => ServeError::Listen { at: path.display().to_string(), source },
+        })
     }
 }
 

@@ -146,6 +146,18 @@ pub(crate) enum MountError {
         /// What mount(8) said.
         why: Box<MountError>,
     },
+    /// mount(8) refused, and there is nothing that is known.
+    #[error(
+        "{array} holds no file system that is known. To make one: `uraid serve --background --fuse FOLDER MEMBER...`, \
+         `losetup --find --show --direct-io=on FOLDER/{array}`, mkfs on that loop device, `losetup --detach` it, \
+         `uraid stop {array}` ({why})"
+    )]
+    NoFileSystem {
+        /// Its name.
+        array: String,
+        /// What mount(8) said.
+        why: Box<MountError>,
+    },
     /// mount(8) refused what is not known as a file system.
     #[error("{why}; {array} holds {found}")]
     Holds {

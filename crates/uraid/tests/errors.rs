@@ -363,7 +363,7 @@ fn socket_in_use() {
     scratch.create("same", RAID1, &members);
     scratch.create("same", RAID1, &others);
     let served = scratch.ready(&[], &members);
-    scratch.serve(&[], &others).end().expect_refused(&["cannot listen on", "same.nbd", "in use"]);
+    scratch.serve(&[], &others).end().expect_refused(&["same.nbd: a running server listens on it", "`uraid list`"]);
     assert_eq!(served.client().size % 512, 0, "the first one was not disturbed");
     assert_eq!(served.stop().code, Some(0));
     let file = scratch.member("file.nbd", 1);

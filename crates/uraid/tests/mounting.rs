@@ -426,7 +426,7 @@ fn mount_says_what_is_there_instead_of_a_file_system() {
         rig.mount(&[], &rig.members).expect_refused(&["loop devices and mounts are root's"]);
         return;
     }
-    rig.mount(&[], &rig.members).expect_refused(&["mount: ", "home holds nothing that is known; serve it"]);
+    rig.mount(&[], &rig.members).expect_refused(&["home holds no file system that is known. To make one: ", "mount: "]);
     let served = rig.scratch.ready(&[], &rig.members);
     let mut table = mbr();
     // 24 MiB from 16 MiB on.

@@ -53,7 +53,7 @@ impl ArrayContent {
                 let holds = |found: &str, why| MountError::Holds { array, found: found.to_owned(), why };
                 match self.content(partition) {
                     Some(Content::Other(text)) => holds(text, why),
-                    Some(Content::Unknown) => holds(NO_FILE_SYSTEM, why),
+                    Some(Content::Unknown) => MountError::NoFileSystem { array: self.name.clone(), why },
                     Some(Content::FileSystem(found)) if args.read_only => holds(unclean(found.kind), why),
                     Some(Content::FileSystem(_) | Content::Unreadable(_) | Content::BadTable(_)) | None => *why,
                 }
@@ -79,9 +79,6 @@ impl ArrayContent {
         Some(doctor::content(size, start, length, &mut |at, into| file.read_exact_at(into, at)))
     }
 }
-
-const NO_FILE_SYSTEM: &str =
-    "nothing that is known; serve it with --fuse and make a file system on a loop device (losetup)";
 
 /// Why a file system may not be mounted read-only, although it is one.
 fn unclean(kind: FileSystemKind) -> &'static str {
