@@ -200,8 +200,9 @@ fn a_stop_has_an_end_though_no_member_answers_and_the_array_stays_dirty() {
         let stopped = stop_while_hung(served, &[], || files.iter().for_each(StubbornFile::go_on));
         assert_eq!(stopped.code, Some(1), "{stopped:?}");
         assert!(stopped.stderr.contains("stays marked dirty"), "{stopped:?}");
-        // An error where it was answered before the connection ended.
-        assert!(answer.recv_timeout(ANSWERED_IN).expect("it ended").is_ok_and(|number| number != 0), "{ring}");
+        // An error, or none where the connection ended before it was answered, but no success.
+        let answered = answer.recv_timeout(ANSWERED_IN).expect("it ended");
+        assert!(!matches!(answered, Ok(0)), "{ring}: {answered:?}");
         let again = scratch.ready(&[], &members);
         let read = again.client().read(0, BYTES).expect("connected").expect("both copies are back");
         let is_old_or_new = |at: usize| {
