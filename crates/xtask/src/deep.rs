@@ -54,7 +54,7 @@ pub(crate) fn run(names: &[&str]) -> bool {
     let mut is_good = true;
     for part in &PARTS {
         let row = proof::rows(Region::Deep).into_iter().find(|row| row[0] == part.name);
-        let is_done = row.is_some_and(|row| !is_failed(&row) && proof::is_same_code(&row[2]));
+        let is_done = row.is_some_and(|row| !is_failed(&row) && !row[2].is_empty() && proof::is_same_code(&row[2]));
         if !names.is_empty() && !names.contains(&part.name) {
             continue;
         }
@@ -70,11 +70,18 @@ pub(crate) fn run(names: &[&str]) -> bool {
 fn run_part(part: &Part) -> bool {
     println!("=== deep: {}: {}", part.name, part.about);
     let began = Instant::now();
+    // What is checked out when the part ends may be another commit.
+    let commit = proof::commit();
     let (is_good, result) = (part.run)();
     let seconds = began.elapsed().as_secs();
     let result = if is_good { result } else { format!("**failed**: {result}") };
     println!("--- deep: {}: {result} in {seconds} s", part.name);
-    let commit = proof::commit().unwrap_or_else(|| "unknown".to_string());
+    let (is_good, result) = if proof::commit() == commit {
+        (is_good, result)
+    } else {
+        (false, format!("**failed**: the code changed while it ran ({result})"))
+    };
+    let commit = commit.unwrap_or_else(|| "unknown".to_string());
     let row = vec![part.name.to_string(), proof::today(), commit, seconds.to_string(), result.replace('|', "/")];
     let mut rows = proof::rows(Region::Deep);
     match rows.iter_mut().find(|row| row[0] == part.name) {
@@ -89,7 +96,7 @@ fn run_part(part: &Part) -> bool {
 }
 
 fn is_failed(row: &[String]) -> bool {
-    row.last().is_none_or(|result| result.starts_with("**failed**"))
+    row.last().is_none_or(|result| result.is_empty() || result.starts_with("**failed**"))
 }
 
 /// Prints how old each part's result is, in commits and days.

@@ -48,8 +48,13 @@ pub(crate) fn rows(region: Region) -> Vec<Row> {
 fn parse(text: &str, region: Region) -> Vec<Row> {
     let (begin, end) = marks(region);
     let inside = text.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map_or("", |(inside, _)| inside);
-    let lines = inside.lines().filter(|line| line.starts_with('|')).skip(2);
-    lines.map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_string()).collect()).collect()
+    let lines = inside.lines().filter(|line| line.starts_with('|') && !region.head().lines().any(|head| head == *line));
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_string()).collect();
+    let mut rows: Vec<Row> = lines.map(cells).collect();
+    // A row that somebody has cut short stays, and is shown as never run.
+    let width = region.head().lines().next().map_or(0, |head| head.matches('|').count() - 1);
+    rows.iter_mut().for_each(|row| row.resize(row.len().max(width), String::new()));
+    rows
 }
 
 /// Writes the rows of a region.
@@ -135,8 +140,9 @@ mod tests {
 
     #[test]
     fn a_region_is_written_and_read_again_and_the_rest_stays() {
+        let row = |part: &str, date: &str| [part, date, "", "", ""].map(str::to_string).to_vec();
         let text = "# A\n\n<!-- deep: begin -->\n<!-- deep: end -->\n\nend\n";
-        let rows = vec![vec!["loom".to_string(), "2026-11-28".to_string()], vec!["fuzz".to_string(), "-".to_string()]];
+        let rows = vec![row("loom", "2026-11-28"), row("fuzz", "-")];
         let with = with_rows(text, Region::Deep, &rows).expect("marks");
         assert_eq!(parse(&with, Region::Deep), rows);
         assert!(
@@ -145,6 +151,8 @@ mod tests {
         );
         assert_eq!(with_rows(&with, Region::Deep, &rows).as_ref(), Some(&with), "written twice, it is the same");
         assert_eq!(with_rows(text, Region::Ci, &rows), None);
+        let damaged = "<!-- deep: begin -->\n| loom |\n| fuzz | - | | | |\n<!-- deep: end -->";
+        assert_eq!(parse(damaged, Region::Deep), [row("loom", ""), row("fuzz", "-")], "no head, and a short row");
     }
 
     #[test]

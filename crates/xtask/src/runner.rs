@@ -91,9 +91,12 @@ fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Tall
     let said = String::from_utf8_lossy(&said);
     let mut tally = Tally::default();
     said.lines().for_each(|line| tally.add(count_line(line)));
+    // A test that ends the process with code 0 hides all others.
+    let has_results = said.lines().any(|line| line.starts_with("test result: "));
     let took = began.elapsed().as_secs_f64();
     let what = match outcome {
-        Ok(Some(status)) if status.success() && tally.failed == 0 => "ok",
+        Ok(Some(status)) if status.success() && tally.failed == 0 && has_results => "ok",
+        Ok(Some(status)) if status.success() && !has_results => "FAILED: it ended without results",
         Ok(Some(_)) => "FAILED",
         Ok(None) => "FAILED: it was killed, because it did not end in time",
         Err(_) => "FAILED: it could not be started",
@@ -158,10 +161,11 @@ mod tests {
             script("a/good", "echo 'test result: ok. 5 passed; 0 failed; 0 ignored'; echo $WORD", &folder),
             script("a/bad", "echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101", &folder),
             script("a/dead", "kill -9 $$", &folder),
+            script("a/silent", "echo 'test b ... FAILED'", &folder),
             script("host/measure", "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'", &folder),
         ];
         let tally = run(programs, &[("WORD", "set")], &folder.join("logs"));
-        assert_eq!(tally, Tally { passed: 8, failed: 2 });
+        assert_eq!(tally, Tally { passed: 8, failed: 3 });
         let log = std::fs::read_to_string(folder.join("logs/a-good.txt")).expect("a log");
         assert!(log.ends_with("set\n"), "{log}");
         std::fs::remove_dir_all(&folder).expect("removed");
