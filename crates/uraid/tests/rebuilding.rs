@@ -5,7 +5,7 @@
 
 use crate::common::stubborn::StubbornFile;
 use crate::common::superblock::{BAD_BLOCK_SECTORS, BAD_BLOCK_SHIFT, DATA_OFFSET, Raw, SIZE, write_at};
-use crate::common::{MIB, Scratch, Served, pattern, wait};
+use crate::common::{MIB, Scratch, Served, pattern, side_by_side, wait};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -109,7 +109,7 @@ fn expect_recovered(scratch: &Scratch, level: &str, members: &[PathBuf], data: &
 
 #[test]
 fn an_array_whose_member_is_being_rebuilt_takes_writes_at_once_and_the_member_is_recovered() {
-    for (level, count) in LEVELS {
+    side_by_side(LEVELS, |(level, count)| {
         let scratch = Scratch::new();
         let (mut members, mut data) = rebuilding(&scratch, level, count);
         let (last, plain) = (count - 1, members.clone());
@@ -145,7 +145,7 @@ fn an_array_whose_member_is_being_rebuilt_takes_writes_at_once_and_the_member_is
         drop(slow);
         assert_eq!(Raw::read(&plain[last]).u32(8) & RECOVERY_OFFSET, 0, "raid{level}: it is a full member");
         expect_recovered(&scratch, level, &plain, &data);
-    }
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::common::stubborn::{Fails, StubbornFile};
 use crate::common::superblock::{DATA_OFFSET, Raw};
-use crate::common::{MIB, Scratch, Served, pattern, wait};
+use crate::common::{MIB, Scratch, Served, pattern, side_by_side, wait};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,7 +118,7 @@ fn picture(slots: usize, without: &[usize]) -> String {
 
 #[test]
 fn a_spare_takes_the_slot_of_a_failed_member_and_is_recovered_while_the_array_serves() {
-    for (level, slots, budget) in LEVELS {
+    side_by_side(LEVELS, |(level, slots, budget)| {
         let mut rig = Rig::new(level, slots, 1);
         rig.slow.slow_writes(SLOW);
         rig.fail(&[1]);
@@ -146,7 +146,7 @@ fn a_spare_takes_the_slot_of_a_failed_member_and_is_recovered_while_the_array_se
         rig.expect_data();
         assert!(rig.detail().contains(&picture(slots, &lost)), "raid{level}: {}", rig.detail());
         rig.stop();
-    }
+    });
 }
 
 #[test]

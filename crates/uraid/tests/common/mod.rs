@@ -23,6 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -315,10 +316,18 @@ impl Drop for Served {
     }
 }
 
+/// The signals that tests send to a server.
+const SENT: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+
 /// A child inherits ignored signals: under nohup, or in the background of a script, it would not see those a test sends.
+/// Only then: with something to do before exec, each child begins as a copy of this process and all of its memory.
 fn with_default_signals(command: &mut Command) {
+    static ARE_IGNORED: LazyLock<bool> = LazyLock::new(|| SENT.into_iter().any(is_ignored));
+    if !*ARE_IGNORED {
+        return;
+    }
     let reset = || {
-        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        for signal in SENT {
             // SAFETY: it installs no handler.
             if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
                 return Err(io::Error::last_os_error());
@@ -328,6 +337,24 @@ fn with_default_signals(command: &mut Command) {
     };
     // SAFETY: `reset` only makes system calls, which are allowed between fork and exec.
     unsafe { command.pre_exec(reset) };
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut found = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action it only writes the present one to `found`, which is of its type.
+    let status = unsafe { libc::sigaction(signal, std::ptr::null(), found.as_mut_ptr()) };
+    assert_eq!(status, 0, "signal {signal} exists");
+    // SAFETY: it was zeroed, and written.
+    unsafe { found.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+/// Runs the same for each of these at the same time: for what mostly waits. Panics if one of them does.
+pub fn side_by_side<T: Send>(each: impl IntoIterator<Item = T>, run: impl Fn(T) + Sync) {
+    std::thread::scope(|scope| {
+        for one in each {
+            scope.spawn(|| run(one));
+        }
+    });
 }
 
 /// Polls until `ready`, for a limited time. The longer it takes, the rarer: most polls start a process, and those of many
