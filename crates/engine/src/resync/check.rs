@@ -24,6 +24,7 @@ use crate::progress::{PassCounts, PassKind, PassOrder};
 use crate::row_io::RowIo;
 use crate::row_parity::parity_of;
 use crate::sabotage::{self, Sabotage};
+use std::borrow::Cow;
 use std::ops::Range;
 use uraid_block::{ArraySector, IoError, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
@@ -66,11 +67,11 @@ impl<W: World> Resync<W> {
         let of_sector =
             |sector: usize| blame::copy_fault(&bytes.iter().map(|copy| of(copy, sector)).collect::<Vec<_>>());
         let writes = kind == PassKind::Repair;
-        let mut kept = 0;
         // Nearly always all is equal.
         let agree = bytes.iter().all(|copy| *copy == bytes[0]);
-        for (run, fault) in if agree { Vec::new() } else { runs(length, of_sector) } {
-            kept = fault.kept;
+        let judged = if agree { Vec::new() } else { runs(length, of_sector) };
+        let content = judged_content(&bytes, &judged);
+        for (run, fault) in judged {
             if fault.differing.is_empty() {
                 continue;
             }
@@ -89,7 +90,7 @@ impl<W: World> Resync<W> {
         }
         if writes || window.mismatched == 0 {
             for copy in &unread {
-                let failed = self.shared.write_block(copy.slot, copy.at, bytes[kept]).await;
+                let failed = self.shared.write_block(copy.slot, copy.at, &content).await;
                 window.note_healed(length, &failed);
                 failures.extend(failed);
             }
@@ -365,6 +366,23 @@ impl RowBlocks<'_> {
     }
 }
 
+/// What a copy that could not be read gets: in each run of sectors the copy that was judged right there.
+///
+/// ```text
+///   sector          0   1   2   3   4   5   6 ...        slot 0 is wrong in sector 5 only: sectors 0 to 4
+///   slot 0          a   b   c   d   e   X   g            are those of any, 5 is that of slots 1 and 2
+///   slots 1, 2      a   b   c   d   e   f   g
+///   slot 3 gets     a   b   c   d   e   f   g
+/// ```
+fn judged_content<'a>(copies: &[&'a [u8]], judged: &[(Range<usize>, CopyFault)]) -> Cow<'a, [u8]> {
+    // Without runs all copies are equal.
+    let mut content = Cow::Borrowed(copies[0]);
+    for (run, fault) in judged.iter().filter(|(_, fault)| fault.kept != 0) {
+        content.to_mut()[bytes_of(run)].copy_from_slice(&copies[fault.kept][bytes_of(run)]);
+    }
+    content
+}
+
 fn of(bytes: &[u8], sector: usize) -> &[u8] {
     &bytes[sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES]
 }
@@ -384,4 +402,43 @@ fn runs<T: Copy + PartialEq>(length: Sectors, of_sector: impl Fn(usize) -> T) ->
         }
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every way in which up to four copies can differ in a window of four sectors, each of which holds one of two
+    /// contents, or in the first copy of three: whoever could not be read gets, sector by sector, what the copies that were read are made to hold.
+    #[test]
+    fn a_copy_that_was_not_read_gets_what_was_judged_for_each_of_its_sectors() {
+        const SECTORS: usize = 4;
+        let sectors = Sectors(SECTORS as u64);
+        let contents = |copy: usize| if copy == 0 { 3 } else { 2usize };
+        let mut windows = 0;
+        for count in 1..=4 {
+            let kinds: usize = (0..count).map(|copy| contents(copy).pow(SECTORS as u32)).product();
+            for kind in 0..kinds {
+                let mut rest = kind;
+                let mut take = |of: usize| {
+                    let digit = rest % of;
+                    rest /= of;
+                    digit as u8
+                };
+                let copies: Vec<Vec<u8>> = (0..count)
+                    .map(|copy| (0..SECTORS).flat_map(|_| [take(contents(copy)); SECTOR_BYTES]).collect())
+                    .collect();
+                let copies: Vec<&[u8]> = copies.iter().map(Vec::as_slice).collect();
+                let fault_of =
+                    |sector| blame::copy_fault(&copies.iter().map(|copy| of(copy, sector)).collect::<Vec<_>>());
+                let content = judged_content(&copies, &runs(sectors, fault_of));
+                for sector in 0..SECTORS {
+                    let right = of(copies[fault_of(sector).kept], sector);
+                    assert!(of(&content, sector) == right, "sector {sector} of {copies:?}");
+                }
+                windows += 1;
+            }
+        }
+        assert_eq!(windows, 81 * (1 + 16 + 256 + 4096));
+    }
 }

@@ -41,6 +41,14 @@ fn ready(level: i32, layout: u32, slots: u16, shards: u16) -> (Rig, Live, Vec<u8
     (rig, live, content)
 }
 
+/// The same of four slots on one shard, with other settings.
+fn ready_with(level: i32, layout: u32, config: &Config) -> (Rig, Live, Vec<u8>) {
+    let mut rig = rig_with_logs(level, layout, 4, 1);
+    let live = start_with(&mut rig, &[4], config);
+    let content = fill(&rig, &live);
+    (rig, live, content)
+}
+
 fn data_at(rig: &Rig) -> u64 {
     rig.setup.data_offsets[0]
 }

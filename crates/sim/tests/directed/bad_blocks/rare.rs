@@ -542,6 +542,34 @@ fn a_repair_whose_window_is_repeated_counts_each_sector_once() {
     rig.power_off();
 }
 
+/// A copy that lists a stretch gets, sector by sector, what the others were found to hold: what one of them has wrong in
+/// one sector decides about that sector only.
+#[test]
+fn a_repair_gives_a_listed_stretch_what_was_judged_for_each_of_its_sectors() {
+    for (level, layout, wrong) in [(1, 0, 0), (1, 0, 1), (1, 0, 2), (10, 0x104, 0), (10, 0x104, 2), (10, 0x401, 1)] {
+        for sector in 0..12 {
+            let case = format!("raid{level} {layout:#x}, sector {sector} of slot {wrong}");
+            let (rig, live, mut content) = ready_with(level, layout, &wide());
+            let at = |sector: u64| data_at(&rig) + sector;
+            rig.disk(3).add_broken((0..12).map(at).collect::<Vec<_>>());
+            overwrite(&rig, &live, &mut content);
+            assert_eq!(sectors(&rig, 3), (0..12).collect::<Vec<_>>(), "{case}");
+            rig.disk(3).mend();
+            rig.disk(wrong).flip(at(sector), 3);
+            let array = live.arrays[0].clone();
+            array.begin_repair().expect("it begins");
+            run(&rig, &live, || array.checked().is_some());
+            assert_eq!(array.checked().expect("it has ended").progress.mismatched, Sectors(1), "{case}");
+            assert_eq!(sectors(&rig, 3), [], "{case}: it was written");
+            for slot in 0..3 {
+                fail(&rig, &live, slot);
+            }
+            assert!(content_of(&rig, &live) == content, "{case}: what slot 3 holds");
+            rig.power_off();
+        }
+    }
+}
+
 /// No client writes, and a stop comes while a sector that can neither be read nor written is corrected.
 #[test]
 fn a_stop_during_a_correction() {
