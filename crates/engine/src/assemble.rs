@@ -9,6 +9,7 @@ mod bitmap;
 mod choose;
 mod error;
 mod examine;
+mod history;
 mod ppl;
 mod reshape;
 mod start;
@@ -26,7 +27,7 @@ pub use bitmap::BitmapPlan;
 pub use error::{AssembleError, Duplicate, History, Named, PartlyRecovered, SetCount, Unsupported};
 pub use examine::{ExamineError, Examined, assemble_examined, examine};
 pub use ppl::{PplPlan, PplReplay};
-pub use reshape::{HalfReshaped, assemble_half_reshaped};
+pub use reshape::{HalfReshaped, ReshapedPart, assemble_half_reshaped};
 
 /// One device that carries a good superblock.
 #[derive(Clone, Debug)]
@@ -212,6 +213,17 @@ pub enum ReadOnlyReason {
 pub struct Forced {
     /// Candidates that were taken although they missed changes.
     pub raised: Vec<usize>,
+    /// The slots of `raised`, the freshest event count first, if some of their chunks have fresher copies: each set
+    /// counts only where no fresher member has a copy. Until a resync has ended, no superblock lists these members: a
+    /// start without `--force` would take them for as fresh as the others.
+    ///
+    /// ```text
+    ///   raid10, 2 copies of 3    chunk   0  1  2        slot 0 is current, 1 missed changes, 2 is lost:
+    ///                  slot 0     A  .  C  A            chunk A, C: slot 0
+    ///                  slot 1     A  B  .  A            chunk B: slot 1, which is taken for it
+    ///                  slot 2     .  B  C  .
+    /// ```
+    pub older: Vec<SlotSet>,
     /// The array was dirty and degraded: blocks of missing members may be reconstructed wrongly.
     pub is_dirty_degraded: bool,
     /// One of several exclusive histories was chosen.
@@ -250,7 +262,9 @@ pub struct StartPlan {
 }
 
 impl StartPlan {
-    /// Whether blocks of a missing member could be read wrong until what the partial parity logs name is made good.
+    /// Whether blocks of a missing member could be read wrong until what the partial parity logs name is made good. An
+    /// array that is only read is not started then; a caller that lays [`PplPlan::replays`] over its members in memory
+    /// takes them out of the plan.
     pub fn must_write_to_read(&self) -> bool {
         let has_replays = self.ppl.as_ref().is_some_and(|ppl| !ppl.replays.is_empty());
         self.is_dirty && !self.missing.is_empty() && has_replays
@@ -292,8 +306,9 @@ impl StartPlan {
 ///   would record this member as failed. With `run` it takes writes anyway.
 ///
 /// `force` gives up data for service, always in the same way; [`Forced`] says what it was needed for. It takes members
-/// that missed changes, the freshest first, all of one event count at a time, until there are enough. It accepts dirty
-/// and degraded. Of several histories it takes the freshest, of equally fresh ones the one with the most members, then
+/// that missed changes, the freshest first, of one event count at a time, until there are enough: those of which a chunk
+/// is on no fresher member. Where a fresher one has a copy, theirs is not read and not copied. It accepts dirty and
+/// degraded. Of several histories it takes the freshest, of equally fresh ones the one with the most members, then
 /// the one with the lowest dev_number. The array is dirty then, so that the first pass makes the redundancy agree with
 /// what is there. It implies `run`.
 ///

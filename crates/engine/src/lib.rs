@@ -128,7 +128,7 @@ extern crate self as uraid_engine;
 pub use array::Array;
 pub use assemble::{
     AssembleError, AssembleOptions, BitmapPlan, Candidate, ExamineError, Examined, HalfReshaped, MemberPlan,
-    PartlyRecovered, Place, PplPlan, PplReplay, ReadOnlyReason, Refusal, Refused, StartPlan, assemble,
+    PartlyRecovered, Place, PplPlan, PplReplay, ReadOnlyReason, Refusal, Refused, ReshapedPart, StartPlan, assemble,
     assemble_examined, assemble_half_reshaped, examine,
 };
 pub use bad_blocks::BadBlockList;

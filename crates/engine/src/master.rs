@@ -7,6 +7,7 @@ mod bad_blocks;
 mod behind;
 mod bitmap;
 mod check;
+mod forced;
 mod images;
 mod left_behind;
 mod member_state;
@@ -34,7 +35,8 @@ use crate::{Place, StartPlan};
 use bad_blocks::MemberLog;
 use bitmap::ArrayBitmap;
 use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet, Tick};
-use uraid_format::{MemberFlag, Role, Superblock};
+use uraid_format::{MemberFlag, Superblock};
+use uraid_layout::Level;
 
 /// Why an array froze. If it has several reasons, the last one of this list counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -150,6 +152,7 @@ pub(crate) struct Round {
 pub(crate) struct Master {
     slots: u16,
     is_redundant: bool,
+    is_raid10: bool,
     epoch: Epoch,
     gate: Gate,
     takes_writes: bool,
@@ -182,6 +185,11 @@ pub(crate) struct Master {
     /// Slots whose member had no room for its superblock, and has missed a round.
     missed_round: SlotSet,
     events: u64,
+    /// As in the view: see [`View::older`].
+    older: &'static [SlotSet],
+    /// The members of these slots, with how many events their superblocks stay behind: until the resync has ended, a start
+    /// without `--force` must not take them for as fresh as the others.
+    unlisted: Vec<(usize, u64)>,
     /// When the last round of superblocks began, in seconds since 1970.
     updated: u64,
     /// Indexes of members in a slot whose superblock on disk has fewer events than the freshest one.
@@ -219,20 +227,6 @@ fn records_once() -> bool {
     sabotage::is(Sabotage::RecordOnce) || sabotage::is(Sabotage::EventsSlack)
 }
 
-/// Whether a slot has no member, or the role table lists a device in a slot, or a failed one, that is not in use.
-fn has_outsiders(plan: &StartPlan) -> bool {
-    let is_used = |number: u32| {
-        let mut in_slots = plan.members.iter().filter(|member| member.place != Place::Spare);
-        in_slots.any(|member| member.superblock.dev_number == number)
-    };
-    let had_slot = |role: &Role| match role {
-        Role::Slot(_) | Role::Faulty => true,
-        Role::Spare | Role::Journal | Role::Reserved(_) => false,
-    };
-    let mut roles = (0u32..).zip(&plan.template.roles);
-    !plan.missing.is_empty() || roles.any(|(number, role)| had_slot(role) && !is_used(number))
-}
-
 /// Where the resync that this start needs begins.
 fn resync_from(plan: &StartPlan) -> Option<Sectors> {
     // Rounded down to a page: after a start inside a page, later windows would not be aligned either.
@@ -253,6 +247,7 @@ impl Master {
         let master = Master {
             slots: plan.layout.slots(),
             is_redundant: plan.layout.level().is_redundant(),
+            is_raid10: plan.layout.level() == Level::Raid10,
             epoch: Epoch(0),
             gate: Gate::Closed,
             takes_writes: false,
@@ -271,6 +266,8 @@ impl Master {
             frozen: None,
             missed_round: SlotSet::EMPTY,
             events: plan.events,
+            older: forced::older(plan),
+            unlisted: forced::unlisted(plan),
             updated: plan.template.updated_seconds(),
             lagging: plan.lagging().collect(),
             bitmap: bitmap::bitmap_of(plan),
@@ -283,7 +280,7 @@ impl Master {
             events_min: 0,
             events_recorded: 0,
             unnamed: Vec::new(),
-            has_outsiders: has_outsiders(plan),
+            has_outsiders: left_behind::has_outsiders(plan),
             template: images::written(plan, &plan.template),
             superblocks: plan.members.iter().map(|member| images::written(plan, &member.superblock)).collect(),
             logs: bad_blocks::logs(plan),
@@ -303,6 +300,7 @@ impl Master {
             gate: self.gate,
             takes_writes: self.takes_writes,
             copies: self.copies(),
+            older: self.older,
             is_recorded: self.is_recorded,
             bits_round: self.bits_round,
             bits: self.bitmap.map(|bitmap| bitmap.shape),
@@ -384,6 +382,8 @@ impl Master {
             }
             Change::EndResync => {
                 self.resync_from = None;
+                // All copies are equal now.
+                (self.older, self.unlisted) = (&[], Vec::new());
                 self.version += 1;
             }
             Change::MarkSuspect => self.mark_suspect(),

@@ -185,6 +185,9 @@ pub struct View {
     pub bits_round: BitsRound,
     /// What the bits stand for, if the array has a bitmap.
     pub(crate) bits: Option<BitsShape>,
+    /// Slots whose copies come after all others, each set after those before it: of members that were taken by force
+    /// although fresher ones hold some of their chunks.
+    pub(crate) older: &'static [SlotSet],
     /// Which members may have a write after its answer.
     pub(crate) behind: Option<WriteBehind>,
     /// Whether some could have, by this view or an earlier one.
@@ -263,6 +266,9 @@ impl View {
     /// The canonical copy, as a choice of what to read. It is the first that [`View::in_order`] gives and that is usable.
     #[inline]
     pub(crate) fn canonical(&self) -> CopyChoice {
+        if !self.older.is_empty() {
+            return CopyChoice::FirstOf(self.older);
+        }
         let last = self.last_copies();
         if last.is_empty() { CopyChoice::First } else { CopyChoice::FirstBut(last) }
     }
@@ -270,6 +276,12 @@ impl View {
     /// All copies of a sector in the order in which they count: as the layout gives them, but those on write-mostly
     /// members last. A crash may leave these older than what was answered.
     pub(crate) fn in_order(&self, mut copies: uraid_layout::Copies) -> uraid_layout::Copies {
+        if !self.older.is_empty() {
+            copies.sort_by_key(|(slot, _)| {
+                self.older.iter().position(|set| set.contains(*slot)).map_or(0, |nth| nth + 1)
+            });
+            return copies;
+        }
         let last = self.last_copies();
         if !last.is_empty() {
             copies.sort_by_key(|(slot, _)| last.contains(*slot));
@@ -342,6 +354,7 @@ mod tests {
             gate,
             takes_writes: false,
             copies: Copies::Any,
+            older: &[],
             bits_round: BitsRound::default(),
             bits: None,
             behind: None,
@@ -383,6 +396,35 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn copies_of_members_taken_by_force_come_last_the_freshest_of_them_first() {
+        let layout = Spec {
+            level: Level::Raid10,
+            layout: 0x103,
+            chunk: Sectors(2),
+            raid_disks: 4,
+            size: Sectors(8),
+            member_sizes: Vec::new(),
+        };
+        let layout = Layout::new(&layout).expect("four members");
+        let set = |slots: &[u16]| slots.iter().map(|slot| Slot(*slot)).collect::<SlotSet>();
+        let older: &[SlotSet] = Vec::leak(vec![set(&[2]), set(&[0])]);
+        let view = View { older, ..view(slots(&[Access::ReadWrite; 4]), Gate::Open) };
+        for (at, usable, expected) in [
+            (0, set(&[0, 1, 2, 3]), 1),
+            (0, set(&[0, 2]), 2),
+            (0, set(&[0]), 0),
+            (2, set(&[0, 1, 2, 3]), 3),
+            (2, set(&[0, 1, 2]), 1),
+        ] {
+            let at = ArraySector(at);
+            let chosen = layout.place_to_read(ArrayRange::new(at, Sectors(1)), &usable, view.canonical());
+            let first = view.in_order(layout.copies(at)).into_iter().find(|(slot, _)| usable.contains(*slot));
+            assert_eq!(chosen, first, "{at:?} {usable:?}");
+            assert_eq!(chosen.map(|(slot, _)| slot.0), Some(expected), "{at:?} {usable:?}");
         }
     }
 

@@ -456,13 +456,34 @@ fn two_equally_fresh_members_that_leave_each_other_out_are_a_split_brain_also_if
     }
 }
 
+/// Neither excludes the other: a round with as many events as the one that names the third as failed was cut short.
 #[test]
-fn two_equally_fresh_members_that_disagree_about_a_third_are_a_split_brain() {
+fn two_equally_fresh_members_that_disagree_about_a_third_are_one_history_without_it() {
     let mut members = array(Level::Raid1, 3, 0);
     record_failure(&mut members, &[0], &[]);
     record_failure(&mut members, &[1], &[2]);
-    let error = assemble(&members[..2], &RUN).unwrap_err();
-    assert!(matches!(error, AssembleError::SplitBrain { .. }), "{error}");
+    let plan = start(&members[..2]).unwrap();
+    assert_eq!((slots(&plan), plan.missing), (vec![(0, 0), (1, 1)], set(&[2])));
+    record_failure(&mut members, &[2], &[]);
+    let plan = start(&members).unwrap();
+    assert!(matches!(plan.refused[..], [Refused { candidate: 2, reason: Refusal::Faulty { .. } }]), "{plan:?}");
+}
+
+/// raid6 of six: within a moment the first member is gone, then two more. Three are too few to have run.
+#[test]
+fn members_that_fail_one_after_the_other_within_moments_leave_one_history() {
+    let mut members = array(Level::Raid6, 6, 0);
+    let [one, all] = [&[5][..], &[1, 2, 5]];
+    record_failure(&mut members, &[0], one);
+    record_failure(&mut members, &[3, 4], all);
+    record_failure(&mut members, &[1, 2], &[]);
+    let expected = (vec![(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)], vec![5]);
+    for options in [RUN, FORCE] {
+        let plan = assemble(&members, &options).unwrap();
+        let refused = plan.refused.iter().map(|refused| refused.candidate).collect::<Vec<_>>();
+        assert_eq!((slots(&plan), refused), expected);
+        assert_eq!(plan.template.roles[5], Role::Faulty, "the last table with which it could run");
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@
 
 mod assemble;
 mod assemble_bitmap;
+mod assemble_force;
 mod assemble_read_only;
+mod assemble_reshape;
 mod assemble_rounds;
 mod assemble_total;
 mod candidates;

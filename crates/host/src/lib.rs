@@ -32,7 +32,8 @@ pub use extents::{ExtentState, FileExtent, file_extents};
 pub use fuse::{FuseDevice, FuseError, FuseMount, MountError};
 pub use limits::{TooFewDescriptors, close_descriptors_on_exec, ensure_descriptors};
 pub use member::{
-    Access, BadSectors, Claimed, Holder, Identity, Medium, Member, OpenError, PathState, Target, Window, holder,
+    Access, BadSectors, Claimed, Holder, Identity, Medium, Member, OpenError, Overlay, PathState, Target, Window,
+    holder,
 };
 pub use memory::{NoMemory, ensure_memory};
 pub use net::{Listener, NetError, Peer, Stream};

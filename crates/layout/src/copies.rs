@@ -154,6 +154,16 @@ impl CopyLayout {
         })
     }
 
+    /// Sets of slots: each chunk of the array has its copies on the slots of one of them, and each set has a chunk.
+    pub fn copy_groups(&self) -> Vec<SlotSet> {
+        let slots = self.geometry.spec.raid_disks;
+        match &self.map {
+            Map::Linear(_) | Map::Raid0(_) => (0..slots).map(|slot| SlotSet::EMPTY.with(Slot(slot))).collect(),
+            Map::Raid1(_) => vec![SlotSet::first(slots)],
+            Map::Raid10(map) => map.copy_groups().to_vec(),
+        }
+    }
+
     pub(crate) fn can_serve(&self, usable: &SlotSet) -> bool {
         match &self.map {
             Map::Linear(_) | Map::Raid0(_) | Map::Raid1(_) => self.geometry.missing(usable) < self.copies_count(),

@@ -16,6 +16,9 @@ pub enum CopyChoice {
     First,
     /// As `First`, but copies on these slots come after all others: one of them is read only where no other is usable.
     FirstBut(SlotSet),
+    /// The same with several sets, each after all that come before it. Hardly any array needs it, and one that does
+    /// keeps it until its end: so a choice stays small, and is copied freely.
+    FirstOf(&'static [SlotSet]),
     /// Copy `n` modulo the number of copies if its slot is usable, else the following ones, wrapping.
     Nth(u16),
 }
@@ -141,6 +144,10 @@ fn readable(map: &impl Places, first: Place, choice: CopyChoice, usable: &SlotSe
         CopyChoice::First => readable_from(map, first, 0, usable),
         CopyChoice::FirstBut(last) => {
             readable_from(map, first, 0, &usable.minus(last)).or_else(|| readable_from(map, first, 0, usable))
+        }
+        CopyChoice::FirstOf(later) => {
+            let after = |nth: usize| later[nth..].iter().fold(*usable, |left, set| left.minus(*set));
+            (0..=later.len()).find_map(|nth| readable_from(map, first, 0, &after(nth)))
         }
         CopyChoice::Nth(n) if n < map.copies_count() => readable_from(map, first, n, usable),
         CopyChoice::Nth(n) => readable_from(map, first, n % map.copies_count(), usable),

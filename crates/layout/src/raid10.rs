@@ -163,6 +163,11 @@ impl Raid10 {
         self.grid.chunk.sectors * if width.is_multiple_of(near) { width / near } else { width }
     }
 
+    /// The slots of each chunk's copies, until the pattern repeats.
+    pub(crate) fn copy_groups(&self) -> &[SlotSet] {
+        &self.groups
+    }
+
     /// Whether each chunk has a copy on one of these slots. md checks every window of consecutive slots instead. Both
     /// give the same result for every layout that mdadm makes; with far sets, md's windows do not match the copies.
     pub(crate) fn can_serve(&self, usable: &SlotSet) -> bool {

@@ -81,7 +81,8 @@ pub fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Optio
     })
 }
 
-fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
+/// What is said of a start: who is left out and why, and what `--force` did.
+pub fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
     let mut lines = refused_lines(&plan.refused, names);
     for &raised in &plan.forced.raised {
         lines.push(format!("{}: missed the last changes and is taken all the same, by --force", names[raised]));

@@ -4,6 +4,7 @@
 //! starting them (`session`, `one_shot`).
 //! Invariant: if another process has a member, or a member was named twice, the start ends before anything is changed.
 
+mod log_overlay;
 mod sharing;
 
 use crate::asking::{self, NoAnswer};
@@ -198,7 +199,8 @@ impl Opened {
 
     /// The bitmap of a candidate that has one, or why it cannot be used.
     pub fn bitmap(&self, candidate: usize) -> Option<Result<BitmapImage, BitmapUnusable>> {
-        self.bitmaps[candidate].clone()
+        // A stand-in for a missing member has none.
+        self.bitmaps.get(candidate).cloned().flatten()
     }
 
     /// By candidate.
@@ -208,11 +210,12 @@ impl Opened {
 
     /// The array of a plan over these candidates.
     pub fn assembled(&self, mut plan: StartPlan) -> Assembled {
-        plan.take_bitmaps(|candidate| self.bitmaps[candidate].clone().unwrap_or(Err(BitmapUnusable::NoRoom)));
+        plan.take_bitmaps(|candidate| self.bitmap(candidate).unwrap_or(Err(BitmapUnusable::NoRoom)));
         if let Some(bitmap) = plan.bitmap.as_ref().filter(|bitmap| bitmap.is_out_of_date && plan.is_dirty) {
             let chunks = bitmap.image.header().chunks();
             warn(&format!("the bitmap is out of date: all of its {chunks} chunks are resynced"));
         }
+        log_overlay::lay_over(&mut plan, &self.members);
         let members = plan.members.iter().map(|member| self.members[member.candidate].clone()).collect();
         let refused = plan.refused.iter().map(|refused| {
             let name = self.members[refused.candidate].name();

@@ -6,6 +6,7 @@
 mod assume;
 mod incomplete;
 mod map;
+mod occupied;
 mod order;
 mod output;
 mod reshaped;
@@ -14,6 +15,7 @@ mod writer;
 use crate::cli::{CopyArgs, chunk_size, layout_number};
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
+use occupied::Earlier;
 use order::{OrderError, Search, Unknown};
 use output::{Before, Output, OutputError};
 use std::io;
@@ -219,10 +221,13 @@ impl Copy {
         let (size, identity) = (source.size(), &source.identity);
         let is_stream = output::is_stream(&args.out);
         let save_to = args.map.clone().or_else(|| (!is_stream).then(|| beside(&args.out)));
-        let old = match &save_to {
-            Some(path) if !args.overwrite && !is_stream => Map::load(path, identity, size)?,
-            Some(_) | None => None,
+        let (old, earlier) = match save_to.as_ref().filter(|_| !is_stream).map(|path| Map::load(path, identity, size)) {
+            // It begins anew, but what an earlier run wrote may be replaced.
+            Some(found) if args.overwrite => (None, found.ok().flatten()),
+            Some(found) => found.map(|map| (map.clone(), map))?,
+            None => (None, None),
         };
+        let earlier = earlier.map(|map| Earlier { map, is_beside: args.map.is_none() });
         let before = match (&old, args.overwrite) {
             (_, true) => Before::GivenUp,
             (Some(map), false) if map.count(State::Untried) == size => Before::Begun,
@@ -231,7 +236,7 @@ impl Copy {
         };
         let given = args.groups().concat();
         save_to.as_deref().map_or(Ok(()), Map::may_be_saved)?;
-        let output = Output::open(&args.out, &given, size, before)?;
+        let output = Output::open(&args.out, &given, size, before, earlier.as_ref())?;
         let map = old.unwrap_or_else(|| Map::new(identity, size));
         if let Some(path) = &save_to {
             for path in map::files(path) {
@@ -311,7 +316,8 @@ fn identity(stack: &Stack) -> String {
 /// What can make the bytes of these members differ from those of other members of the same array at the same event
 /// count. Empty if all used members are current and none ran apart from the others.
 fn peculiarities(plan: &StartPlan) -> Vec<String> {
-    let listed: SlotSet = plan.template.roles.iter().filter_map(|role| role.slot()).collect();
+    let of_table = plan.template.roles.iter().filter_map(|role| role.slot());
+    let listed: SlotSet = of_table.filter(|slot| slot.0 < plan.layout.slots()).collect();
     // Each of two halves that ran apart lists the other one as failed.
     let failed = (0..plan.layout.slots()).map(Slot).filter(|slot| !listed.contains(*slot));
     let stale = plan.members.iter().filter(|member| plan.forced.raised.contains(&member.candidate));

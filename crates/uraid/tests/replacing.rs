@@ -95,6 +95,7 @@ fn a_stop_or_a_kill_in_the_middle_goes_on_at_the_next_start() {
             let mut rig = Rig::new(level, slots, 1, 8 * MIB);
             rig.slow_down();
             rig.run("replace", &["1"]).expect_done();
+            wait(|| rig.detail().contains("State : clean")).expect("it is marked clean");
             let Rig { served, members, data, scratch } = rig;
             if is_killed {
                 served.kill_unawaited();
@@ -113,6 +114,31 @@ fn a_stop_or_a_kill_in_the_middle_goes_on_at_the_next_start() {
             rig.expect_data();
             rig.stop();
         }
+    }
+}
+
+/// Linux md would never copy the rest of it: docs/compat.md.
+#[test]
+fn a_member_that_replaces_another_one_is_a_spare_on_disk_while_the_array_is_dirty() {
+    for (level, slots) in LEVELS {
+        let mut rig = Rig::new(level, slots, 1, 8 * MIB);
+        rig.slow_down();
+        rig.run("replace", &["1"]).expect_done();
+        let bytes = pattern(3, 65536);
+        rig.served.write_all(0, &bytes);
+        rig.data[..65536].copy_from_slice(&bytes);
+        let Rig { served, members, data, scratch } = rig;
+        served.kill_unawaited();
+        drop(served);
+        let shown = scratch.uraid(["examine", &text(&members[slots])]).expect_done().stdout;
+        assert!(shown.contains("Device Role : spare"), "{shown}");
+        let served = scratch.ready(&[], &members);
+        rig = Rig { served, members, data, scratch };
+        rig.expect_data();
+        rig.run("replace", &["1"]).expect_done();
+        rig.served.wait_for("(slot 1) was replaced, and may be removed");
+        rig.expect_data();
+        rig.stop();
     }
 }
 

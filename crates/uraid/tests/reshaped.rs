@@ -103,8 +103,8 @@ fn a_reshape_that_stopped_half_way_is_copied_from_both_geometries_and_changes_no
         };
         let (old, new) = (format!("raid5 of {from} slots"), format!("raid5 of {to} slots"));
         let said = [
-            &format!("home, old geometry: {old}, left-symmetric, chunk 64K: ")[..],
-            &format!("home, new geometry: {new}, left-symmetric, chunk 64K: ")[..],
+            &format!("are read in the old geometry, {old}, left-symmetric, chunk 64K\n")[..],
+            &format!("are read in the new geometry, {new}, left-symmetric, chunk 64K\n")[..],
             "--backup-file",
         ];
         copy(&[], &members).expect_done().expect_said(&said);

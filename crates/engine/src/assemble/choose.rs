@@ -11,11 +11,12 @@
 //!   dev 3  7    0 1 2 3       one behind, the freshest does not list it: refused
 //! ```
 
-use super::error::{AssembleError, Duplicate, History, SetCount, Unsupported};
+use super::error::{AssembleError, Duplicate, SetCount, Unsupported};
+use super::history::{Table, could_run, freshest_history, split_brain, table};
 use super::{Candidate, Refusal, Refused};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Role, Superblock, Version};
 use uraid_layout::Level;
@@ -105,9 +106,6 @@ fn is_copied(superblock: &Superblock) -> bool {
 pub(super) fn copied_below(superblock: &Superblock) -> Sectors {
     if is_copied(superblock) { superblock.size } else { recovered_below(superblock) }
 }
-
-/// The slots in a role table, by dev_number.
-type Table = BTreeMap<u32, Slot>;
 
 pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen, AssembleError> {
     let (set, mut refused) = own_set(candidates)?;
@@ -221,79 +219,6 @@ fn refuse_copies(candidates: &[Candidate], set: &[usize]) -> Result<(), Assemble
 fn duplicate(what: Duplicate, one: usize, other: usize) -> AssembleError {
     assert_ne!(one, other, "a candidate is no duplicate of itself");
     AssembleError::Duplicate { what, candidates: [one.min(other), one.max(other)] }
-}
-
-fn table(superblock: &Superblock) -> Table {
-    (0u32..).zip(&superblock.roles).filter_map(|(number, role)| Some((number, role.slot()?))).collect()
-}
-
-/// Splits candidates with the same event count: those whose table wins, and the rest. Also returns whether the choice
-/// is disputed.
-///
-/// Members that ran together have the same table. Suppose that table A leaves out every member that has table B, and B
-/// lists some of A's members. Then A wins: its members never received B with this count, so the round that wrote B was
-/// cut short, and no request was answered after it. (md's events also step back when an array becomes clean, so a
-/// member that was lost right before can show the count of the round that recorded its loss.) Every other case is a
-/// dispute. Then the history with the most members is listed first; of equal histories, the one with the lowest
-/// dev_number.
-fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
-    assert!(!freshest.is_empty());
-    let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
-    for at in freshest {
-        let own = table(&candidates[*at].superblock);
-        match histories.iter_mut().find(|(table, _)| *table == own) {
-            Some((_, members)) => members.push(*at),
-            None => histories.push((own, vec![*at])),
-        }
-    }
-    let lists = |table: &Table, members: &[usize]| {
-        members.iter().filter(|at| table.contains_key(&candidates[**at].superblock.dev_number)).count()
-    };
-    let supersedes = |one: &(Table, Vec<usize>), other: &(Table, Vec<usize>)| {
-        lists(&one.0, &other.1) == 0 && lists(&other.0, &one.1) > 0
-    };
-    let beats_all =
-        |one: usize| (0..histories.len()).all(|other| one == other || supersedes(&histories[one], &histories[other]));
-    let clear = (0..histories.len()).find(|one| beats_all(*one));
-    // Histories are in the order of their lowest dev_number, and the first of several maxima must win.
-    let largest = (0..histories.len()).rev().max_by_key(|at| histories[*at].1.len());
-    let winner = clear.or(largest).expect("the freshest candidates are at least one");
-    let winners = histories.remove(winner).1;
-    let losers: Vec<usize> = histories.into_iter().flat_map(|(_, members)| members).collect();
-    assert!(!winners.is_empty(), "a history has the member that it was found on");
-    assert_eq!(winners.len() + losers.len(), freshest.len());
-    (winners, losers, clear.is_none())
-}
-
-/// The split-brain error for these candidates, with their histories, freshest first.
-fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
-    assert!(!members.is_empty(), "a history has a member");
-    let mut histories: Vec<(Table, History)> = Vec::new();
-    for at in members {
-        let superblock = &candidates[*at].superblock;
-        let own = table(superblock);
-        let events = superblock.events;
-        let updated = superblock.updated_seconds();
-        match histories.iter_mut().find(|(table, history)| *table == own && history.events == events) {
-            Some((_, history)) => {
-                history.candidates.push(*at);
-                history.updated_seconds = history.updated_seconds.max(updated);
-            }
-            None => {
-                let slots = own.values().copied().collect::<BTreeSet<_>>().into_iter().collect();
-                let history = History { candidates: vec![*at], events, updated_seconds: updated, slots };
-                histories.push((own, history));
-            }
-        }
-    }
-    let mut histories: Vec<History> = histories.into_iter().map(|(_, history)| history).collect();
-    for history in &mut histories {
-        history.candidates.sort_unstable();
-    }
-    histories.sort_by_key(|history| std::cmp::Reverse(history.events));
-    let named: usize = histories.iter().map(|history| history.candidates.len()).sum();
-    assert_eq!(named, members.len(), "each is of one history");
-    AssembleError::SplitBrain { histories }
 }
 
 /// The first shared field in which a superblock differs from the freshest one: name, found, expected.
@@ -476,18 +401,21 @@ impl<'a> Sorter<'a> {
     }
 
     /// Finds refused members whose own table shares no member with the freshest table: they have run without the
-    /// members of the freshest table, if one of these is of the array's first ones. Otherwise all first members were
+    /// members of the freshest table, if both tables have enough members to run, and one of these is of the array's
+    /// first ones. Otherwise all first members were
     /// replaced, one after the other, and a refused one is old. With `--force` the freshest history is taken, and these
     /// members are refused as split brain.
     fn refuse_other_histories(&mut self, is_forced: bool) -> Result<(), AssembleError> {
         let mut apart = Vec::new();
         // Spares and members that are added get the numbers behind those of the slots.
         let has_first_member = self.table.keys().any(|number| *number < self.chosen.template.raid_disks);
+        let may_dispute = has_first_member && could_run(&self.chosen.template, &self.table);
         for (at, refused) in self.chosen.refused.iter().enumerate() {
             let superblock = &self.candidates[refused.candidate].superblock;
             let is_left_out = matches!(refused.reason, Refusal::Stale { .. } | Refusal::Faulty { .. });
-            let is_apart = !table(superblock).keys().any(|number| self.table.contains_key(number));
-            if is_left_out && is_apart && has_first_member && superblock.created == self.chosen.template.created {
+            let own = table(superblock);
+            let is_apart = !own.keys().any(|number| self.table.contains_key(number)) && could_run(superblock, &own);
+            if is_left_out && is_apart && may_dispute && superblock.created == self.chosen.template.created {
                 apart.push(at);
             }
         }

@@ -127,11 +127,6 @@ impl Logs {
         let is_used = is_dirty && self.is_one_history;
         PplPlan { replays: if is_used { self.replays } else { Vec::new() }, is_complete, room: self.room }
     }
-
-    /// Whether something has to be written before the array can be read.
-    pub(super) fn has_replays(&self) -> bool {
-        !self.replays.is_empty()
-    }
 }
 
 /// The longest stretch of a row that is written at once without covering all of its data (see `RowIo::partial_max`).

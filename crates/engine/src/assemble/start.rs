@@ -31,7 +31,7 @@ pub(super) fn start(
     };
     let mut forced = Forced { is_split_brain: chosen.is_split_brain, ..Forced::default() };
     if options.force {
-        forced.raised = raise(candidates, &mut chosen, &is_enough)?;
+        (forced.raised, forced.older) = raise(candidates, &mut chosen, early.as_ref(), &is_enough)?;
         chosen.refuse_recovering(candidates);
     }
     chosen.recover_without_first();
@@ -59,9 +59,7 @@ pub(super) fn start(
     let logs = Logs::of(candidates, &chosen, &layout, &forced);
     let read_only_besides = read_only_besides(candidates, &chosen, options, logs.is_some());
     let read_only = read_only(&chosen, read_only_besides);
-    // Of an array that may only be read, nothing is made good.
-    let is_made_good = |logs: &Logs| logs.make_good() && (read_only.is_none() || !logs.has_replays());
-    if is_dirty && is_degraded && !logs.as_ref().is_some_and(is_made_good) {
+    if is_dirty && is_degraded && !logs.as_ref().is_some_and(Logs::make_good) {
         if !options.force && !sabotage::is(Sabotage::StartDirtyDegraded) {
             mark::hit(Mark::DirtyDegradedRefused);
             let recovering = partly_recovered(candidates, &chosen, guessed);
@@ -113,14 +111,17 @@ fn members(candidates: &[Candidate], chosen: &Chosen, forced: &Forced) -> Vec<Me
     members
 }
 
-/// Takes stale members until there are enough: all of one event count at a time, the freshest first, each in its own
-/// slot. Returns the candidates taken, or none if that would still not be enough.
+/// Takes stale members until there are enough: of one event count at a time, the freshest first, each in its own slot.
+/// One of whose chunks fresher members hold all is not taken. Returns [`Forced::raised`] and [`Forced::older`]; nobody is
+/// taken if that would still not be enough.
 fn raise(
     candidates: &[Candidate],
     chosen: &mut Chosen,
+    layout: Option<&Layout>,
     is_enough: &dyn Fn(&SlotSet) -> bool,
-) -> Result<Vec<usize>, AssembleError> {
-    let mut usable: SlotSet = chosen.slots.keys().copied().collect();
+) -> Result<(Vec<usize>, Vec<SlotSet>), AssembleError> {
+    let current: SlotSet = chosen.slots.keys().copied().collect();
+    let mut usable = current;
     let mut generations: BTreeMap<u64, Vec<(Slot, usize)>> = BTreeMap::new();
     for refused in &chosen.refused {
         if let Some(slot) = raisable(&candidates[refused.candidate], refused, &chosen.template) {
@@ -135,10 +136,12 @@ fn raise(
     let in_use: BTreeSet<u32> = members.map(|at| number_of(*at)).collect();
     while !is_enough(&usable) {
         let Some((_, generation)) = generations.pop_last() else {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         };
-        let free = usable;
-        let fits = |slot: Slot, candidate: usize| !free.contains(slot) && !in_use.contains(&number_of(candidate));
+        let fresher = usable;
+        let fits = |slot: Slot, candidate: usize| {
+            !fresher.contains(slot) && is_needed(layout, fresher, slot) && !in_use.contains(&number_of(candidate))
+        };
         for (slot, candidate) in generation.into_iter().filter(|(slot, candidate)| fits(*slot, *candidate)) {
             if let Some(other) = taken.values().copied().find(|other| number_of(*other) == number_of(candidate)) {
                 let candidates = [other.min(candidate), other.max(candidate)];
@@ -162,7 +165,35 @@ fn raise(
     assert_eq!(chosen.refused.len() + raised.len(), refused_before, "one that is taken was refused before");
     chosen.slots.extend(taken);
     assert_eq!(chosen.slots.len(), usable.count());
-    Ok(raised)
+    let older = older(candidates, &raised, current, layout);
+    Ok((raised, older))
+}
+
+/// Whether some chunk has a copy in this slot, and none on fresher members. Where parity is what is left of a row, all of
+/// one event count are needed: it cannot be said which of their blocks are the older ones.
+fn is_needed(layout: Option<&Layout>, fresher: SlotSet, slot: Slot) -> bool {
+    match layout {
+        Some(Layout::Copies(layout)) => {
+            layout.copy_groups().into_iter().any(|group| group.contains(slot) && group.and(fresher).is_empty())
+        }
+        Some(Layout::Parity(_)) | None => true,
+    }
+}
+
+/// The slots of the members that were taken, for [`Forced::older`].
+fn older(candidates: &[Candidate], raised: &[usize], current: SlotSet, layout: Option<&Layout>) -> Vec<SlotSet> {
+    let Some(Layout::Copies(layout)) = layout else { return Vec::new() };
+    let mut of_counts: BTreeMap<u64, SlotSet> = BTreeMap::new();
+    for superblock in raised.iter().map(|at| &candidates[*at].superblock) {
+        let slot = superblock.own_role().slot().expect("one that is taken has a slot");
+        of_counts.entry(superblock.events).or_insert(SlotSet::EMPTY).insert(slot);
+    }
+    let older: Vec<SlotSet> = of_counts.into_values().rev().collect();
+    let has_several = |group: &SlotSet| {
+        let counts = std::iter::once(&current).chain(&older);
+        counts.filter(|slots| !group.and(**slots).is_empty()).count() > 1
+    };
+    if layout.copy_groups().iter().any(has_several) { older } else { Vec::new() }
 }
 
 /// The slot that a refused candidate could fill if its missed changes were ignored.

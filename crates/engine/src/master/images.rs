@@ -24,11 +24,11 @@ pub(super) fn written(plan: &StartPlan, superblock: &Superblock) -> Superblock {
 impl Master {
     /// The next superblock of each trusted member.
     pub(crate) fn images(&self) -> Vec<Image> {
-        let roles = self.roles();
+        let (roles, with_unlisted) = (self.roles(|member| !self.is_unlisted(member)), self.roles(|_| true));
         let trusted = self.members.iter().enumerate().filter(|(_, member)| member.is_trusted());
         let image = |(index, _): (usize, &MemberState)| {
             let mut superblock = self.superblocks[index].clone();
-            superblock.events = self.events;
+            superblock.events = self.events_of(index);
             superblock.updated = self.updated;
             // A failed member that this round still lists was flushed: the flush before the array goes clean waits until
             // the failures of those that it left out are recorded.
@@ -37,9 +37,9 @@ impl Master {
                 Some(from) if from < self.resync_end => from.0,
                 Some(_) | None => Superblock::CLEAN,
             };
-            self.show_recovery(index, &mut superblock);
+            self.show_recovery(index, self.hides(index), &mut superblock);
             self.show_bitmap(&mut superblock);
-            superblock.roles.clone_from(&roles);
+            superblock.roles.clone_from(if self.is_unlisted(index) { &with_unlisted } else { &roles });
             (index, superblock)
         };
         let images: Vec<Image> = trusted.map(image).collect();
@@ -49,10 +49,44 @@ impl Master {
         images
     }
 
-    /// What a member's own superblock says of its recovery.
-    fn show_recovery(&self, member: usize, superblock: &mut Superblock) {
+    /// How many events a member's superblock stays behind: zero for all but those that were taken by force.
+    fn stays_behind(&self, member: usize) -> u64 {
+        self.unlisted.iter().find(|(of, _)| *of == member).map_or(0, |(_, events)| *events)
+    }
+
+    /// Whether a superblock of this member stays behind those of the others, which do not list it.
+    pub(crate) fn is_unlisted(&self, member: usize) -> bool {
+        self.stays_behind(member) > 0
+    }
+
+    /// The event count of a member's superblock in this round.
+    pub(crate) fn events_of(&self, member: usize) -> u64 {
+        self.events.saturating_sub(self.stays_behind(member))
+    }
+
+    /// Whether the superblocks show a member that does not hold everything yet as a spare: while they say dirty, md would
+    /// lose data if it started the array. Linux 6.12 makes a dirty raid10 consistent before it recovers a member, and
+    /// copies from what that one does not hold yet; and it never copies the rest of a member that replaces another one. A
+    /// member of a raid4, 5 or 6 that recovers keeps its slot: md refuses such an array while it is dirty. When the array
+    /// is clean, they show how far the member has come.
+    pub(crate) fn hides(&self, member: usize) -> bool {
+        let is_dirty = self.is_dirty || self.resync_from.is_some_and(|from| from < self.resync_end);
+        let loses = match self.members[member] {
+            MemberState::Replacing { .. } => true,
+            MemberState::Recovering { slot, .. } => self.is_raid10 && !self.shown_recovered.contains(slot),
+            MemberState::Active(_) | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => false,
+        };
+        is_dirty && loses
+    }
+
+    /// What a member's own superblock says of its recovery. `is_hidden`: nothing.
+    fn show_recovery(&self, member: usize, is_hidden: bool, superblock: &mut Superblock) {
         let shown = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::REPLACEMENT);
         let mut before = superblock.features.without(shown);
+        if is_hidden {
+            (superblock.features, superblock.recovery_offset) = (before, 0);
+            return;
+        }
         if self.is_second_of_slot(member) {
             before = before.with(Features::REPLACEMENT);
         }
@@ -96,7 +130,7 @@ impl Master {
         superblock.updated = self.template.updated;
         superblock.resync_offset = self.template.resync_offset;
         superblock.roles.clone_from(&self.template.roles);
-        self.show_recovery(member, &mut superblock);
+        self.show_recovery(member, false, &mut superblock);
         self.show_bitmap(&mut superblock);
         (member, superblock)
     }
@@ -119,7 +153,7 @@ impl Master {
     /// The role table: the slot of each permanent device number. A slot's member that is missing or failed is listed as
     /// faulty, so that it is stale when it returns, whatever its own superblock says. A member that has just failed
     /// keeps its slot for one round, see `Master::fail_member`.
-    fn roles(&self) -> Vec<Role> {
+    fn roles(&self, is_listed: impl Fn(usize) -> bool) -> Vec<Role> {
         let mut roles = self.template.roles.clone();
         for role in &mut roles {
             *role = match *role {
@@ -132,14 +166,16 @@ impl Master {
         for (member, (state, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
             let number = superblock.dev_number as usize;
             assert!(number < roles.len(), "assembly checks device numbers");
-            roles[number] = match self.listed_slot(member) {
+            roles[number] = match self.listed_slot(member).filter(|_| is_listed(member)) {
+                Some(_) if self.hides(member) => Role::Spare,
                 Some(slot) => Role::Slot(slot),
                 None if *state == MemberState::Spare => Role::Spare,
                 None => Role::Faulty,
             };
         }
         let of_slots = || roles.iter().filter_map(|role| role.slot());
-        let seconds = (0..self.members.len()).filter(|member| self.is_second_of_slot(*member)).count();
+        let is_listed_second = |member: &usize| self.is_second_of_slot(*member) && !self.hides(*member);
+        let seconds = (0..self.members.len()).filter(is_listed_second).count();
         let slots = of_slots().collect::<SlotSet>().count();
         assert_eq!(slots + seconds, of_slots().count(), "a slot is listed once for each of its members");
         roles

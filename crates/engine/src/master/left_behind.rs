@@ -3,6 +3,22 @@
 //! Invariant: no request that a member has missed is answered before the others are two events ahead of it.
 
 use super::{Master, records_once};
+use crate::{Place, StartPlan};
+use uraid_format::Role;
+
+/// Whether a slot has no member, or the role table lists a device in a slot, or a failed one, that is not in use.
+pub(super) fn has_outsiders(plan: &StartPlan) -> bool {
+    let is_used = |number: u32| {
+        let mut in_slots = plan.members.iter().filter(|member| member.place != Place::Spare);
+        in_slots.any(|member| member.superblock.dev_number == number)
+    };
+    let had_slot = |role: &Role| match role {
+        Role::Slot(_) | Role::Faulty => true,
+        Role::Spare | Role::Journal | Role::Reserved(_) => false,
+    };
+    let mut roles = (0u32..).zip(&plan.template.roles);
+    !plan.missing.is_empty() || roles.any(|(number, role)| had_slot(role) && !is_used(number))
+}
 
 impl Master {
     /// Called when a member is left out of the array, while its superblock may have as many events as the newest round.

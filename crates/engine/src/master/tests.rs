@@ -85,3 +85,49 @@ fn an_idle_array_whose_resync_met_unreadable_sectors_admits_no_write_before_its_
     master.apply(Change::MarkSuspect);
     assert!(!master.takes_writes() && master.is_dirty());
 }
+
+/// What the disks would hold if these superblocks of a round had landed.
+fn landed(disks: &[crate::Candidate], images: &[Image], which: u32) -> Vec<crate::Candidate> {
+    let mut disks = disks.to_vec();
+    for (member, image) in images.iter().filter(|(member, _)| which >> member & 1 == 1) {
+        disks[*member].superblock = image.clone();
+    }
+    disks
+}
+
+/// A raid10 of five with two copies: slot 0 is current, 2 has missed changes, 3 more of them, 1 and 4 are lost. Whichever
+/// superblocks of a round land, a later start by force takes the same copies for the fresher ones, and one without it
+/// takes none.
+#[test]
+fn members_taken_by_force_stay_stale_until_the_resync_has_ended() {
+    let mut disks = candidates::array(Level::Raid10, 5, 0);
+    for (at, events) in [(0, 40), (2, 30), (3, 20)] {
+        disks[at].superblock.events = events;
+        (at + 1..5).for_each(|later| disks[at].superblock.roles[later] = Role::Faulty);
+    }
+    let mut disks = vec![disks[0].clone(), disks[2].clone(), disks[3].clone()];
+    let plan = assemble(&disks, &candidates::FORCE).expect("each chunk is there");
+    let older = [candidates::set(&[2]), candidates::set(&[3])];
+    assert_eq!((&plan.forced.raised[..], &plan.forced.older[..]), (&[1, 2][..], &older[..]));
+    let mut master = Master::new(&plan);
+    assert_eq!(master.view().canonical(), uraid_layout::CopyChoice::FirstOf(master.older));
+    master.apply(Change::Open);
+    for round in 0..4 {
+        master.apply(Change::BeginRound(1));
+        let images = master.images();
+        // The fresher one of those that were taken is written before the other.
+        for which in [0b000, 0b001, 0b010, 0b011, 0b110, 0b111] {
+            let disks = landed(&disks, &images, which);
+            let normal = candidates::start(&disks).map(|plan| plan.members.len());
+            assert!(normal.is_err(), "round {round}, {which:03b}: {normal:?}");
+            let again = assemble(&disks, &candidates::FORCE).expect("each chunk is there");
+            assert_eq!(again.forced.older, older, "round {round}, {which:03b}");
+        }
+        disks = landed(&disks, &images, 0b111);
+    }
+    master.apply(Change::EndResync);
+    master.apply(Change::BeginRound(1));
+    assert_eq!(master.view().canonical(), uraid_layout::CopyChoice::First);
+    let disks = landed(&disks, &master.images(), 0b111);
+    assert_eq!(candidates::start(&disks).expect("all are current").members.len(), 3);
+}

@@ -5,13 +5,14 @@
 use super::cost::Completion;
 use super::error::Access;
 use super::memory::Memory;
+use super::overlay::Overlay;
 use super::registration::{Identity, Registration};
 use super::target::BadSectors;
 use super::watch::Watch;
 use crate::sys::{self, DirectAlignment};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use uraid_block::Geometry;
 
 /// How a member's bytes are reached.
@@ -46,6 +47,8 @@ pub(super) struct Claim {
     pub(super) bad: BadSectors,
     /// Sectors in the member's bad-block list.
     pub(super) listed: BadSectors,
+    /// What is read instead of its own bytes.
+    pub(super) overlay: OnceLock<Arc<Overlay>>,
     // When requests of memory and null members complete. Files and devices complete by themselves.
     pub(super) completion: Completion,
     // The file or device itself. (The list of claims records the origin of its bytes instead: see `origin`.)

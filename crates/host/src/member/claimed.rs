@@ -5,6 +5,7 @@
 use super::claim::{Backing, Claim, FlushHolder};
 use super::device::Member;
 use super::error::{Access, OpenError};
+use super::overlay::Overlay;
 use super::path::{self, PathState};
 use super::registration::Identity;
 use super::target::{BadSectors, Target};
@@ -70,7 +71,7 @@ impl Claimed {
 
     /// Adds sectors whose reads and writes fail with a medium error without an errno; the device is not asked for them.
     /// Panics if there is another handle or a [`Member`], which would not see the new list.
-    pub(super) fn add_bad(&mut self, more: BadSectors) {
+    pub fn add_bad(&mut self, more: BadSectors) {
         let claim = Arc::get_mut(&mut self.0).expect("the only handle of the claim");
         claim.bad = std::mem::take(&mut claim.bad).with(more.clone());
         claim.listed = std::mem::take(&mut claim.listed).with(more);
@@ -83,6 +84,13 @@ impl Claimed {
         assert!(size > end, "a member of {} cannot be lengthened to {}", end.0, size.0);
         self.add_bad(BadSectors::new([Range::new(Sector(end.0), size - end)]));
         Arc::get_mut(&mut self.0).expect("the only handle of the claim").geometry.size = size;
+    }
+
+    /// From now on, and by devices that are made from now on, these bytes are read instead of the member's own. Panics if
+    /// it was claimed to be written, or if something was laid over before.
+    pub fn lay_over(&self, overlay: Overlay) {
+        assert_eq!(self.access(), Access::ReadOnly, "what is written would not be what is read");
+        assert!(self.0.overlay.set(Arc::new(overlay)).is_ok(), "a member has one overlay");
     }
 
     /// The name it was opened by, for messages.
@@ -154,6 +162,9 @@ impl Claimed {
                     Ok(())
                 })?
             }
+        }
+        if let Some(overlay) = self.0.overlay.get() {
+            overlay.apply(at, into);
         }
         Ok(())
     }

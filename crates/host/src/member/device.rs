@@ -9,6 +9,7 @@ use super::device_error;
 use super::error::Access;
 use super::file::{FileIo, Way};
 use super::memory::Memory;
+use super::overlay::Overlay;
 use super::trial::TrialMember;
 use super::turns::Turns;
 use crate::ring::{Buffers, Driver, Kind, Lane, Limits, Trace, TracedKind};
@@ -57,6 +58,8 @@ pub struct Member {
     /// It has refused to punch a hole.
     refuses_holes: Cell<bool>,
     turns: Turns,
+    /// What is read instead of its own bytes.
+    overlay: Option<Arc<Overlay>>,
 }
 
 impl Member {
@@ -89,7 +92,8 @@ impl Member {
             Completion::Inline | Completion::Timed(_) => Turns::default(),
             Completion::Deferred => Turns::of_each(),
         };
-        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), refuses_holes: Cell::new(false), turns }
+        let overlay = claim.overlay.get().cloned();
+        Member { claim, file, zero_way: Cell::new(ZeroWay::Range), refuses_holes: Cell::new(false), turns, overlay }
     }
 
     /// The name it was opened by, for messages.
@@ -149,6 +153,19 @@ impl Member {
             Access::ReadWrite => self.check(at, length),
             Access::ReadOnly => Err(ErrorKind::ReadOnly.into()),
         }
+    }
+
+    /// What was read, with what is laid over it.
+    #[inline]
+    fn overlaid(&self, at: Sector, mut into: ReadPieces) -> ReadPieces {
+        if let Some(overlay) = &self.overlay {
+            let mut byte = at.byte();
+            for piece in into.iter_mut() {
+                overlay.apply(byte, piece);
+                byte += piece.len() as u64;
+            }
+        }
+        into
     }
 
     async fn zero_memory(&self, memory: &Arc<Memory>, range: Range) -> Result<(), IoError> {
@@ -294,7 +311,7 @@ impl Device for Member {
             self.check_bad(Range::new(at, into.length()))?;
             match self.reach() {
                 Reach::Ring { .. } if into.is_empty() => Ok(into),
-                Reach::Ring { .. } => self.file.read(at.byte(), into).await,
+                Reach::Ring { .. } => Ok(self.overlaid(at, self.file.read(at.byte(), into).await?)),
                 Reach::Memory(memory) => {
                     self.note(TracedKind::Read, at, into.length());
                     self.turns.maybe_yield().await;
@@ -303,7 +320,7 @@ impl Device for Member {
                         memory.read(byte, piece);
                         byte += piece.len() as u64;
                     }
-                    Ok(into)
+                    Ok(self.overlaid(at, into))
                 }
                 // The contents are arbitrary: leave the buffers as they are.
                 Reach::Null => {
@@ -401,7 +418,8 @@ impl Device for Member {
                 return Ok(Allocation { length: Sectors(length), is_zero: false });
             }
         };
-        if is_unknown || length.is_zero() {
+        let overlaid = self.overlay.as_ref().and_then(|overlay| overlay.first_in(Range::new(range.start, length)));
+        if is_unknown || length.is_zero() || overlaid.is_some() {
             return Ok(Allocation { length, is_zero: false });
         }
         self.file_allocation(Range::new(range.start, length)).await

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use uraid_block::{Geometry, SECTOR_BYTES, Sectors};
 
 /// The largest I/O of a member: 1 GiB. The system moves less per call; transfers are continued.
@@ -92,6 +92,7 @@ fn finish(
         geometry,
         bad,
         listed: BadSectors::default(),
+        overlay: OnceLock::new(),
         completion: Completion::default(),
         identity,
         reopened: Mutex::default(),

@@ -9,6 +9,7 @@ use super::parity::{self, Places};
 use super::runs;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
+use std::sync::LazyLock;
 use uraid_block::{ArrayRange, ArraySector, MemberSector, Slot, SlotSet};
 use uraid_layout::{CopyChoice, CopyLayout, Layout, Level, Plan};
 
@@ -138,6 +139,9 @@ fn check_ranges(layout: &Layout, model: &Model, usable: &SlotSet, effort: Effort
     // The first members of an array, and every other one: sets that leave some sectors without another copy.
     let every_other = (0..layout.slots()).step_by(2).map(Slot).collect();
     choices.extend([SlotSet::first(layout.slots() / 2), every_other].map(CopyChoice::FirstBut));
+    if effort != Effort::Healthy {
+        choices.push(CopyChoice::FirstOf(LATER.as_slice()));
+    }
     let nth_max = if effort == Effort::Healthy { model.copies.min(2) } else { model.copies + 1 };
     choices.extend((1..nth_max).map(|n| CopyChoice::Nth(n as u16)));
     let wanted: Vec<Vec<Option<(u64, u64)>>> =
@@ -199,6 +203,10 @@ fn check_places_to_write(
     Ok(())
 }
 
+/// Two sets of slots, of which the second comes last. The slots before, between and behind them come first.
+static LATER: LazyLock<[SlotSet; 2]> =
+    LazyLock::new(|| [[1, 4], [0, 3]].map(|slots| slots.into_iter().map(Slot).collect()));
+
 /// The copy that a read must take.
 fn chosen(model: &Model, x: u64, usable: &SlotSet, choice: CopyChoice) -> Option<(u64, u64)> {
     let copies = model.copies_of(x);
@@ -208,6 +216,10 @@ fn chosen(model: &Model, x: u64, usable: &SlotSet, choice: CopyChoice) -> Option
         CopyChoice::FirstBut(last) => {
             let is_wanted = |place: &&(u64, u64)| is_usable(place) && !last.contains(Slot(place.0 as u16));
             return copies.iter().find(is_wanted).or_else(|| copies.iter().find(is_usable)).copied();
+        }
+        CopyChoice::FirstOf(later) => {
+            let rank = |place: &&(u64, u64)| later.iter().position(|set| set.contains(Slot(place.0 as u16)));
+            return copies.iter().filter(is_usable).min_by_key(|place| rank(place).map_or(0, |nth| nth + 1)).copied();
         }
         CopyChoice::Nth(n) => usize::from(n) % copies.len(),
     };

@@ -14,7 +14,7 @@ use crate::judge::{Judge, superblock_of};
 use crate::model::Place;
 use std::collections::BTreeSet;
 use uraid_block::SECTOR_BYTES;
-use uraid_format::Features;
+use uraid_format::{Features, Role, Superblock};
 
 /// How many events mdadm lets a member lag behind the freshest one.
 pub(crate) const MDADM_MARGIN: u64 = 1;
@@ -29,9 +29,12 @@ impl Judge {
     ) -> Result<(), String> {
         let superblock = |slot: u16| superblock_of(images[usize::from(slot)].as_ref()?).ok();
         let events = |slot: u16| Some(superblock(slot)?.events);
-        // mdadm does not read a member that is recovering.
+        // mdadm does not read a member that is recovering, and gives a spare no slot.
         let is_recovering = |slot: &u16| {
-            superblock(*slot).is_some_and(|superblock| superblock.features.contains(Features::RECOVERY_OFFSET))
+            let is_spare = |superblock: &Superblock| superblock.own_role() == Role::Spare;
+            superblock(*slot).is_some_and(|superblock| {
+                superblock.features.contains(Features::RECOVERY_OFFSET) || is_spare(&superblock)
+            })
         };
         let Some(freshest) = chosen.iter().filter_map(|slot| events(*slot)).max() else { return Ok(()) };
         let taken = (0..self.setup.shape.slots).filter(|slot| !chosen.contains(slot));

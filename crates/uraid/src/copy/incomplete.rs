@@ -1,6 +1,7 @@
-//! What is left of a raid0 or linear array that lacks members.
+//! What is left of an array that lacks more members than its level can.
 //! Owns: stand-ins for what is gone: a device of bad sectors for a missing member, bad sectors after the end of a short
-//! one. Not here: which members are missing (`engine::assemble`), reading around bad sectors (`copy_reader`).
+//! one, or of one that was not recovered to its end. Not here: which members are missing (`engine::assemble`), reading
+//! around bad sectors (`copy_reader`).
 //! Invariant: a stand-in has no readable sector, so what is gone is listed in the map, and never copied as data.
 //!
 //! ```text
@@ -8,44 +9,128 @@
 //!     m0  ▓▓▓▓▓▓▓▓     given
 //!     m1  ░░░░░░░░     null device, all sectors bad          ▓ data   ░ zeroes, `-` in the map
 //!     m2  ▓▓▓▓▓░░░     given, lengthened by bad sectors
+//!
+//!   raid5 of four, m0 is missing, m2 was being recovered    in the copy:
+//!     m0  ░░░░░░░░     null device                           below m2's position all; above it the chunks of m1 and m3
+//!     m2  ▓▓▓▓░░░░     given, bad from its position on
 //! ```
 
 use std::collections::BTreeSet;
 use uraid_block::sizes;
-use uraid_block::{Range, Sector, Sectors, Slot};
-use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refusal, Refused, assemble};
-use uraid_format::Superblock;
+use uraid_block::{Range, Sector, Sectors, Slot, SlotSet};
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refusal, Refused, assemble, assemble_half_reshaped};
+use uraid_format::{Features, Role, Superblock};
 use uraid_host::{Access, BadSectors, Claimed, Target};
 use uraid_layout::Level;
 use uraid_serve::log::warn;
 use uraid_serve::names;
 use uraid_serve::opening::Opened;
 
-/// Completes a raid0 or linear array that lacks members, if `options` allow it. `size`: how much data a missing
-/// member held, if the user knows.
+/// Completes an array that lacks members, if `options` allow it. `size`: how much data a missing member of a raid0 or
+/// linear array held, if the user knows.
 pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Option<Sectors>) {
-    let Err(AssembleError::TooFewMembers { level, missing, refused, .. }) = assemble(&opened.candidates, options)
-    else {
-        return;
-    };
-    if ![Level::Raid0, Level::Linear].iter().any(|unprotected| unprotected.name() == level) {
-        return;
-    }
+    let Some(AssembleError::TooFewMembers { level, missing, refused, .. }) = outcome(opened, options) else { return };
     let Some(freshest) = freshest(&opened.candidates, &refused) else { return };
     let name = names::short_name(&freshest.set_name.as_str(), &freshest.set_uuid);
-    if !options.run && !options.force {
-        return warn(&format!("{name}: --run copies what is left of a {level} that lacks members"));
+    if [Level::Raid0, Level::Linear].iter().any(|unprotected| unprotected.name() == level) {
+        if !options.run && !options.force {
+            return warn(&format!("{name}: --run copies what is left of a {level} that lacks members"));
+        }
+        lengthen_short(opened, &refused);
+        return complete_unprotected(opened, &freshest, (&name, level), &missing, size);
     }
-    lengthen_short(opened, &refused);
+    if !options.force {
+        let forced = AssembleOptions { force: true, ..*options };
+        if let Some(AssembleError::TooFewMembers { .. }) = outcome(opened, &forced) {
+            warn(&format!(
+                "{name}: --force copies what is left of a {level} that lacks members, and zeroes for the rest"
+            ));
+        }
+        return;
+    }
+    use_partly_recovered(opened, &missing);
+    if let Some(AssembleError::TooFewMembers { missing, .. }) = outcome(opened, options) {
+        complete_redundant(opened, &freshest, (&name, level), &missing);
+    }
+}
+
+/// Why the array does not start.
+fn outcome(opened: &Opened, options: &AssembleOptions) -> Option<AssembleError> {
+    match assemble_half_reshaped(&opened.candidates, options) {
+        Some(outcome) => outcome.err(),
+        None => assemble(&opened.candidates, options).err(),
+    }
+}
+
+/// Takes members whose recovery has not ended for as much as they hold, in slots that have no other member.
+fn use_partly_recovered(opened: &mut Opened, missing: &SlotSet) {
+    let Opened { members, candidates, .. } = opened;
+    for (member, Candidate { superblock, .. }) in members.iter_mut().zip(candidates) {
+        let is_missed = superblock.own_role().slot().is_some_and(|slot| missing.contains(slot));
+        let shown = Features::RECOVERY_OFFSET.with(Features::REPLACEMENT).with(Features::RECOVERY_BITMAP);
+        let is_recovered = superblock.features.without(shown) != superblock.features;
+        let is_plain = !superblock.features.intersects(Features::RESHAPE_ACTIVE.with(Features::RECOVERY_BITMAP));
+        let below = Sectors(superblock.recovery_offset.min(superblock.size.0));
+        if !is_missed || !is_recovered || !is_plain || below.is_zero() {
+            continue;
+        }
+        superblock.features = superblock.features.without(shown);
+        let (start, size) = (superblock.data_offset, superblock.size);
+        if below < size {
+            member.add_bad(BadSectors::new([Range::new(start + below, size - below)]));
+        }
+        let percent = u128::from(below.0) * 100 / u128::from(size.0.max(1));
+        warn(&format!(
+            "{}: was recovered to {percent} %, and is read that far; what it lacks comes from the others, or is zeroes in \
+             the copy",
+            member.name()
+        ));
+    }
+}
+
+/// Gives each slot without a member one of which no sector can be read. The freshest superblocks list it.
+fn complete_redundant(opened: &mut Opened, freshest: &Superblock, (name, level): (&str, &str), missing: &SlotSet) {
+    for slot in missing.iter() {
+        let in_use: BTreeSet<u32> = opened.candidates.iter().map(|other| other.superblock.dev_number).collect();
+        let mut roles = freshest.roles.clone();
+        let free = |number: &usize| !in_use.contains(&(*number as u32));
+        let listed = (0..roles.len()).filter(free).find(|at| roles[*at].slot() == Some(slot));
+        let is_empty = |at: &usize| roles[*at].slot().is_none();
+        let number = listed.or_else(|| (0..roles.len()).filter(free).find(is_empty)).unwrap_or(roles.len());
+        roles.resize(roles.len().max(number + 1), Role::Spare);
+        for other in opened.candidates.iter_mut().filter(|other| other.superblock.events == freshest.events) {
+            let table = &mut other.superblock.roles;
+            table.resize(table.len().max(roles.len()), Role::Spare);
+            table[number] = Role::Slot(slot);
+        }
+        roles[number] = Role::Slot(slot);
+        let freshest = Superblock { roles, ..freshest.clone() };
+        let Some(mut superblock) = superblock(&freshest, slot, freshest.data_size) else { return };
+        let shown = Features::RECOVERY_OFFSET.with(Features::REPLACEMENT).with(Features::RECOVERY_BITMAP);
+        superblock.features = superblock.features.without(shown);
+        let device_size = Sectors(superblock.data_offset.0) + superblock.data_size.max(superblock.size);
+        warn(&format!("{name}: {level} is copied without {slot}: what only it held is zeroes in the copy"));
+        opened.candidates.push(Candidate::new(superblock, device_size));
+        opened.members.push(stand_in(slot, device_size));
+    }
+}
+
+fn complete_unprotected(
+    opened: &mut Opened,
+    freshest: &Superblock,
+    (name, level): (&str, &str),
+    missing: &SlotSet,
+    size: Option<Sectors>,
+) {
     let filled: BTreeSet<Slot> =
         opened.candidates.iter().filter_map(|candidate| candidate.superblock.own_role().slot()).collect();
     let empty: Vec<Slot> = missing.iter().filter(|slot| !filled.contains(slot)).collect();
     if empty.is_empty() {
         return;
     }
-    let Some(size) = size.or_else(|| size_of_others(&name, &opened.candidates, &empty)) else { return };
+    let Some(size) = size.or_else(|| size_of_others(name, &opened.candidates, &empty)) else { return };
     for (at, &slot) in empty.iter().enumerate() {
-        let Some(superblock) = superblock(&freshest, slot, size) else { return };
+        let Some(superblock) = superblock(freshest, slot, size) else { return };
         let device_size = Sectors(superblock.data_offset.0) + size;
         // If one slot is empty and one member has no readable superblock, that member belongs in the slot.
         let readable = opened.unreadable.pop_if(|_| at == 0 && empty.len() == 1);
@@ -67,11 +152,15 @@ pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Opt
     }
 }
 
-/// The superblock with the most events among members that are not refused.
+/// The superblock with the most events among members with a slot that are not refused.
 fn freshest(candidates: &[Candidate], refused: &[Refused]) -> Option<Superblock> {
     let is_refused = |at: usize| refused.iter().any(|refused| refused.candidate == at);
     let used = candidates.iter().enumerate().filter(|(at, _)| !is_refused(*at));
-    used.map(|(_, candidate)| &candidate.superblock).max_by_key(|superblock| superblock.events).cloned()
+    let superblocks = used.map(|(_, candidate)| &candidate.superblock);
+    superblocks
+        .filter(|superblock| superblock.own_role().slot().is_some())
+        .max_by_key(|superblock| superblock.events)
+        .cloned()
 }
 
 /// Lengthens members that are shorter than their data by bad sectors.
@@ -122,7 +211,7 @@ fn superblock(freshest: &Superblock, slot: Slot, data_size: Sectors) -> Option<S
 }
 
 /// A device of which no sector can be read.
-fn stand_in(slot: Slot, size: Sectors) -> Claimed {
+pub(super) fn stand_in(slot: Slot, size: Sectors) -> Claimed {
     let target = Target {
         name: format!("{slot} (missing)"),
         path: format!("null:{}", size.bytes()).into(),

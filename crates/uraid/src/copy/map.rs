@@ -181,6 +181,16 @@ impl Map {
         self.stretches().filter(|(_, of)| *of == state).map(|(range, _)| range).collect()
     }
 
+    /// How much it is about: the size of the array.
+    pub(super) fn size(&self) -> Sectors {
+        self.size
+    }
+
+    /// Whether all of a stretch is in the map, and has this state.
+    pub(super) fn is_all(&self, range: Range, state: State) -> bool {
+        self.stretches().any(|(own, of)| of == state && own.start <= range.start && range.end() <= own.end())
+    }
+
     /// How many sectors have a state.
     pub(super) fn count(&self, state: State) -> Sectors {
         Sectors(self.of(state).iter().map(|range| range.length.0).sum())

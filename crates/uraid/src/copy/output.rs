@@ -1,14 +1,17 @@
 //! The output of a copy: a file, a block device or a pipe.
 //! Owns: opening it, what may be overwritten, how zeroes are written. Not here: the order of writes (`writer`).
-//! Invariant: existing data is overwritten only with --overwrite, and a member never.
+//! Invariant: existing data is overwritten only with --overwrite, and a member never: neither a given one nor any other
+//! that carries a superblock (`occupied`).
 
 use super::map::byte;
+use super::occupied::{self, Earlier};
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
+use uraid_format::signature::Signature;
 use uraid_serve::member_name;
 
 /// Zeroes that are shorter than this, or not aligned to it, are written like other bytes.
@@ -27,6 +30,18 @@ pub(crate) enum OutputError {
         path: PathBuf,
         /// Its name as a member.
         member: String,
+    },
+    /// It was, or is, a member of an array.
+    #[error(
+        "{member}: carries {mark}: it is, or was, a member of an array, and a copy never replaces one, not even with \
+         --overwrite; was OUT forgotten? If nothing of that array is needed any more, `uraid zero-superblock {member}` \
+         takes the mark away"
+    )]
+    Superblock {
+        /// OUT, or its partition, as a member's name.
+        member: String,
+        /// What was found.
+        mark: Signature,
     },
     /// It is locked or mounted.
     #[error("{}: is in use", path.display())]
@@ -100,8 +115,14 @@ pub(super) fn is_stream(path: &Path) -> bool {
 
 impl Output {
     /// Opens OUT for a copy of `size` sectors of an array. `members` are all given names, including members that are
-    /// left out: a stale member must not be overwritten either.
-    pub(super) fn open(path: &Path, members: &[String], size: Sectors, before: Before) -> Result<Output, OutputError> {
+    /// left out: a stale member must not be overwritten either. `earlier`: of an earlier run of this copy.
+    pub(super) fn open(
+        path: &Path,
+        members: &[String],
+        size: Sectors,
+        before: Before,
+        earlier: Option<&Earlier>,
+    ) -> Result<Output, OutputError> {
         let path = path.to_owned();
         if path == Path::new("-") {
             return standard_output(members);
@@ -125,6 +146,9 @@ impl Output {
             let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(failed("making"))?;
             return new_file(path, file, size);
         };
+        if status.is_file() || status.file_type().is_block_device() {
+            occupied::refuse(&path, earlier)?;
+        }
         if status.is_file() {
             let file = OpenOptions::new().write(true).open(&path).map_err(failed("opening"))?;
             return old_file(path, file, size, before);

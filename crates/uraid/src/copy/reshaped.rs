@@ -1,44 +1,77 @@
 //! An array whose reshape stopped half-way, as something to copy.
-//! Owns: two arrays over the same members, one for each geometry, and what is said of them. Not here: the decision
+//! Owns: arrays over the same members, one for each stretch of a geometry, and what is said of them. Not here: the decision
 //! (`engine::assemble_half_reshaped`), reading (`copy_reader`).
-//! Invariant: both arrays are only read, each on its own side of the position.
+//! Invariant: the arrays are only read, each in its own stretch.
 
-use super::{Source, peculiarities};
-use uraid_arrays::ArrayIndex;
+use super::{Source, incomplete, peculiarities};
+use std::collections::BTreeSet;
+use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::sizes;
-use uraid_block::{Range, Sector};
-use uraid_engine::HalfReshaped;
+use uraid_block::{Range, Sector, Slot};
+use uraid_engine::{HalfReshaped, Place, ReshapedPart, StartPlan};
 use uraid_format::uuid;
+use uraid_serve::assembly;
 use uraid_serve::log::warn;
 use uraid_serve::opening::Opened;
 use uraid_serve::report::Shape;
-use uraid_serve::stack::{Assembled, Stack};
+use uraid_serve::stack::Stack;
 
-/// Both geometries as arrays of one stack.
+/// Each stretch of one geometry as an array of one stack. A member that holds something else there has no readable
+/// sector in it.
 pub(super) fn source(opened: &Opened, both: HalfReshaped, is_forced: bool) -> Source {
     let size = both.array_size();
-    let position = Sector(both.plan.position.0.min(size.0));
-    let (old, new) = ("old geometry", "new geometry");
-    let (below, above) = if both.plan.is_backwards { (old, new) } else { (new, old) };
-    let (shape_below, shape_above) = (Shape::of(&both.below.layout).text(), Shape::of(&both.above.layout).text());
-    let as_array = |plan, side: &str| {
-        let array = opened.assembled(plan);
-        Assembled { name: format!("{}, {side}", array.name), ..array }
-    };
-    let (uuid, events) = (uuid::text(&both.below.template.set_uuid), both.below.events);
-    let stack = Stack::new(vec![as_array(both.below, below), as_array(both.above, above)], is_forced);
-    let (of_below, of_above) = (&stack.arrays[0].name, &stack.arrays[1].name);
-    let up_to = sizes::binary(position - Sector(0));
-    warn(&format!("{of_below}: {shape_below}: the first {up_to} are read in this geometry"));
-    warn(&format!("{of_above}: {shape_above}: the rest of {} is read in this geometry", sizes::binary(size)));
+    let first = both.shown();
+    let (uuid, events) = (uuid::text(&first.template.set_uuid), first.events);
+    let mut identity =
+        format!("{uuid}, {} bytes, {events} events, reshaped to sector {}", size.bytes(), both.plan.position.0);
+    announce(opened, &both);
+    let mut arrays = Vec::new();
+    let mut parts = Vec::new();
+    for (nth, ReshapedPart { range, is_new, start, lacking }) in both.parts.into_iter().enumerate() {
+        parts.push((Range::between(Sector(range.start.0), Sector(range.end.0)), ArrayIndex(nth)));
+        let lacking: Vec<(usize, Slot)> =
+            lacking.into_iter().filter_map(|at| Some((at, slot_of(&start, at)?))).collect();
+        lacking.iter().for_each(|(_, slot)| identity.push_str(&format!(", {slot} not from {} on", range.start.0)));
+        let mut array = opened.assembled(start);
+        array.name = format!("{}, {}", array.name, if is_new { "new geometry" } else { "old geometry" });
+        if let Members::Claimed(members) = &mut array.members {
+            for (at, slot) in lacking {
+                members[at] = incomplete::stand_in(slot, members[at].size());
+            }
+        }
+        arrays.push(array);
+    }
+    let stack = Stack::new(arrays, is_forced);
+    stack.arrays.iter().flat_map(|array| peculiarities(&array.plan)).for_each(|one| identity.push_str(&one));
+    Source { stack, identity, parts }
+}
+
+fn slot_of(start: &StartPlan, member: usize) -> Option<Slot> {
+    match start.members[member].place {
+        Place::Slot(slot) => Some(slot),
+        Place::Recovering { .. } | Place::Replacing { .. } | Place::Spare => None,
+    }
+}
+
+/// Says which stretch is read how, and of whom it cannot be.
+fn announce(opened: &Opened, both: &HalfReshaped) {
+    let names = opened.names();
+    let lines = both.parts.iter().flat_map(|part| assembly::plan_lines(&part.start, &names));
+    lines.collect::<BTreeSet<String>>().iter().for_each(|line| warn(line));
+    for ReshapedPart { range, is_new, start, lacking } in &both.parts {
+        let (layout, side) = if *is_new { (&both.to, "new") } else { (&both.from, "old") };
+        let (from, to) = (Sector(range.start.0), Sector(range.end.0));
+        let stretch = format!("sectors {} to {} ({})", from.0, to.0, sizes::binary(to - from));
+        warn(&format!("{stretch} are read in the {side} geometry, {}", Shape::of(layout).text()));
+        for at in lacking {
+            let member = &names[start.members[*at].candidate];
+            warn(&format!(
+                "{member}: took no part in the reshape of these sectors: they come from the others, or are zeroes in the copy"
+            ));
+        }
+    }
     warn(
         "the reshape stopped half-way; if `mdadm --grow` was given a backup file and the machine crashed, the stripes that \
          were being moved are only in that file: `mdadm --assemble --backup-file` puts them back",
     );
-    let mut identity = format!("{uuid}, {} bytes, {events} events, reshaped to sector {}", size.bytes(), position.0);
-    stack.arrays.iter().flat_map(|array| peculiarities(&array.plan)).for_each(|one| identity.push_str(&one));
-    let all = [Range::between(Sector(0), position), Range::between(position, Sector(size.0))];
-    let parts = all.into_iter().zip([ArrayIndex(0), ArrayIndex(1)]).filter(|(range, _)| !range.length.is_zero());
-    let parts = parts.collect();
-    Source { stack, identity, parts }
 }

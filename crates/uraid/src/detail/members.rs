@@ -113,9 +113,8 @@ impl Known {
 
     /// The report of an array whose reshape stopped half-way, with the members of the new geometry.
     fn report_of_half_reshaped(&self, both: &HalfReshaped) -> Report {
-        let HalfReshaped { below, above, plan } = both;
-        let (from, to) = if plan.is_backwards { (below, above) } else { (above, below) };
-        let mut report = self.report_of_start(to);
+        let HalfReshaped { from, to, plan, .. } = both;
+        let mut report = self.report_of_start(both.shown());
         report.state.insert(report.state.len() - 1, "reshaping".to_owned());
         // `--draw` shows neither of its two geometries.
         report.geometry = None;
@@ -123,9 +122,9 @@ impl Known {
         report.reshape = Some(Reshape {
             position: plan.position.0,
             is_backwards: plan.is_backwards,
-            delta_disks: i64::from(to.layout.slots()) - i64::from(from.layout.slots()),
-            from: Shape::of(&from.layout),
-            to: Shape::of(&to.layout),
+            delta_disks: i64::from(to.slots()) - i64::from(from.slots()),
+            from: Shape::of(from),
+            to: Shape::of(to),
         });
         report
     }

@@ -326,10 +326,13 @@ fn superblocks_say_what_md_says() {
         Superblock::parse(&bytes, Sector(8), Sectors(1000)).expect("a good one")
     };
     let both = Features::REPLACEMENT.with(Features::RECOVERY_OFFSET);
-    assert!(superblock(2).features.contains(both));
+    // While the array is dirty, md must not take it for a member.
+    let array = ready.live.arrays[0].clone();
+    assert!(array.status().is_dirty && !superblock(2).features.intersects(both));
+    assert_eq!(superblock(0).roles[..3], [Role::Slot(Slot(0)), Role::Slot(Slot(1)), Role::Spare]);
+    run(&ready.rig, &ready.live, || !array.status().is_dirty && superblock(2).features.contains(both));
     assert_eq!(superblock(0).roles[..3], [Role::Slot(Slot(0)), Role::Slot(Slot(1)), Role::Slot(Slot(1))]);
     wait(&ready.rig, &ready.live);
-    let array = ready.live.arrays[0].clone();
     run(&ready.rig, &ready.live, || !array.status().is_dirty);
     assert!(!superblock(2).features.intersects(both));
     assert_eq!(superblock(0).roles[..3], [Role::Slot(Slot(0)), Role::Faulty, Role::Slot(Slot(1))]);

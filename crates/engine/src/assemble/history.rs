@@ -1,0 +1,147 @@
+//! Tables of members that were left at different moments: which of them are one history, and which exclude each other.
+//! Owns: tables, the histories of members with the same event count, which wins, the split-brain error. Not here: the
+//! other members (`choose`).
+//! Invariant: the result does not depend on the order of the candidates. A table with which the array could not run
+//! stands for nothing that was written.
+
+use super::Candidate;
+use super::error::{AssembleError, History};
+use std::collections::{BTreeMap, BTreeSet};
+use uraid_block::{Slot, SlotSet};
+use uraid_format::Superblock;
+use uraid_layout::{Layout, Level, Spec};
+
+/// The slots in a role table, by dev_number.
+pub(super) type Table = BTreeMap<u32, Slot>;
+
+pub(super) fn table(superblock: &Superblock) -> Table {
+    (0u32..).zip(&superblock.roles).filter_map(|(number, role)| Some((number, role.slot()?))).collect()
+}
+
+/// Whether an array with members in the slots of this table could serve: only then can it have run, and been written.
+pub(super) fn could_run(superblock: &Superblock, table: &Table) -> bool {
+    let slots: SlotSet = table.values().copied().filter(|slot| slot.0 < SlotSet::SLOTS_MAX).collect();
+    let raid_disks = superblock.raid_disks.min(SlotSet::SLOTS_MAX.into()) as u16;
+    match superblock.level_layout() {
+        Some((Level::Linear | Level::Raid0, _)) => slots.count() >= usize::from(raid_disks),
+        Some((level, layout)) => {
+            let (chunk, size) = (superblock.chunk, superblock.size);
+            Layout::new(&Spec { level, layout, chunk, raid_disks, size, member_sizes: Vec::new() })
+                .is_ok_and(|layout| layout.can_serve(&slots))
+        }
+        None => true,
+    }
+}
+
+/// Whether all entries of the first table are in the second, which has more.
+fn is_part(one: &Table, of: &Table) -> bool {
+    one.len() < of.len() && one.iter().all(|(number, slot)| of.get(number) == Some(slot))
+}
+
+/// Makes one history of tables that are parts of one another: when members fail one after the other within moments, each
+/// is left with the table of its moment. A table that is too small to have run stands for nothing: its members belong to
+/// the next larger one. Of the others the smallest one is the last. The members of the larger ones that it lists belong
+/// to it, and the others have failed.
+///
+/// ```text
+///   raid6 of 6    0 1 2 3 4 5    1 and 2 have this one
+///                 0 1 2 3 4 -    0 has it: the last with which the array could run
+///                 0 - - 3 4 -    3 and 4 have it: nothing was written with it
+/// ```
+fn join_nested(candidates: &[Candidate], histories: &mut Vec<(Table, Vec<usize>)>) {
+    let too_small = |(table, members): &(Table, Vec<usize>)| !could_run(&candidates[members[0]].superblock, table);
+    // Each step removes one.
+    while let Some(small) = (0..histories.len())
+        .find(|at| too_small(&histories[*at]) && histories.iter().any(|(table, _)| is_part(&histories[*at].0, table)))
+    {
+        let (table, members) = histories.remove(small);
+        let larger = histories.iter_mut().filter(|(other, _)| is_part(&table, other));
+        larger.min_by_key(|(other, _)| other.len()).expect("there is one").1.extend(members);
+    }
+    histories.sort_by_key(|(table, _)| table.len());
+    for last in 0..histories.len() {
+        let (before, after) = histories.split_at_mut(last + 1);
+        let (table, own) = &mut before[last];
+        for (_, members) in after.iter_mut().filter(|(larger, _)| is_part(table, larger)) {
+            let listed = |at: &mut usize| table.contains_key(&candidates[*at].superblock.dev_number);
+            own.extend(members.extract_if(.., listed));
+        }
+    }
+    histories.retain(|(_, members)| !members.is_empty());
+    // The first member's superblock stands for the history: it must have its table.
+    let number = |at: &usize| candidates[*at].superblock.dev_number;
+    for (table_of_all, members) in histories.iter_mut() {
+        members.sort_by_key(|at| (table(&candidates[*at].superblock) != *table_of_all, number(at)));
+    }
+    histories.sort_by_key(|(_, members)| members.iter().map(number).min());
+}
+
+/// Splits candidates with the same event count: those whose table wins, and the rest. Also returns whether the choice
+/// is disputed.
+///
+/// Members that ran together have the same table. Suppose that table A leaves out every member that has table B, and B
+/// lists some of A's members. Then A wins: its members never received B with this count, so the round that wrote B was
+/// cut short, and no request was answered after it. (md's events also step back when an array becomes clean, so a
+/// member that was lost right before can show the count of the round that recorded its loss.) Every other case is a
+/// dispute. Then the history with the most members is listed first; of equal histories, the one with the lowest
+/// dev_number.
+pub(super) fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
+    assert!(!freshest.is_empty());
+    let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
+    for at in freshest {
+        let own = table(&candidates[*at].superblock);
+        match histories.iter_mut().find(|(table, _)| *table == own) {
+            Some((_, members)) => members.push(*at),
+            None => histories.push((own, vec![*at])),
+        }
+    }
+    join_nested(candidates, &mut histories);
+    let lists = |table: &Table, members: &[usize]| {
+        members.iter().filter(|at| table.contains_key(&candidates[**at].superblock.dev_number)).count()
+    };
+    let supersedes = |one: &(Table, Vec<usize>), other: &(Table, Vec<usize>)| {
+        lists(&one.0, &other.1) == 0 && lists(&other.0, &one.1) > 0
+    };
+    let beats_all =
+        |one: usize| (0..histories.len()).all(|other| one == other || supersedes(&histories[one], &histories[other]));
+    let clear = (0..histories.len()).find(|one| beats_all(*one));
+    // Histories are in the order of their lowest dev_number, and the first of several maxima must win.
+    let largest = (0..histories.len()).rev().max_by_key(|at| histories[*at].1.len());
+    let winner = clear.or(largest).expect("the freshest candidates are at least one");
+    let winners = histories.remove(winner).1;
+    let losers: Vec<usize> = histories.into_iter().flat_map(|(_, members)| members).collect();
+    assert!(!winners.is_empty(), "a history has the member that it was found on");
+    assert_eq!(winners.len() + losers.len(), freshest.len());
+    (winners, losers, clear.is_none())
+}
+
+/// The split-brain error for these candidates, with their histories, freshest first.
+pub(super) fn split_brain(candidates: &[Candidate], members: &[usize]) -> AssembleError {
+    assert!(!members.is_empty(), "a history has a member");
+    let mut histories: Vec<(Table, History)> = Vec::new();
+    for at in members {
+        let superblock = &candidates[*at].superblock;
+        let own = table(superblock);
+        let events = superblock.events;
+        let updated = superblock.updated_seconds();
+        match histories.iter_mut().find(|(table, history)| *table == own && history.events == events) {
+            Some((_, history)) => {
+                history.candidates.push(*at);
+                history.updated_seconds = history.updated_seconds.max(updated);
+            }
+            None => {
+                let slots = own.values().copied().collect::<BTreeSet<_>>().into_iter().collect();
+                let history = History { candidates: vec![*at], events, updated_seconds: updated, slots };
+                histories.push((own, history));
+            }
+        }
+    }
+    let mut histories: Vec<History> = histories.into_iter().map(|(_, history)| history).collect();
+    for history in &mut histories {
+        history.candidates.sort_unstable();
+    }
+    histories.sort_by_key(|history| std::cmp::Reverse(history.events));
+    let named: usize = histories.iter().map(|history| history.candidates.len()).sum();
+    assert_eq!(named, members.len(), "each is of one history");
+    AssembleError::SplitBrain { histories }
+}

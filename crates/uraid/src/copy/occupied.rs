@@ -1,0 +1,79 @@
+//! Members of arrays that OUT is, or holds in a partition.
+//! Owns: how they are found. Not here: what else may be overwritten (`output`), the formats (`uraid_format`).
+//! Invariant: nothing of it is written. What cannot be read is not called free of members: it is not looked at.
+//!
+//! ```text
+//!   uraid copy --overwrite m0 m1 m2       m2 is the third member, and OUT was forgotten
+//!   uraid copy --overwrite m0 m1 /dev/sdc  /dev/sdc1 is a member of another array
+//! ```
+
+use super::map::{Map, State};
+use super::output::OutputError;
+use std::path::Path;
+use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
+use uraid_format::partition;
+use uraid_format::signature::{self, Signature};
+use uraid_host::{Access, BadSectors, Claimed, OpenError, Target};
+
+/// The map of an earlier run of this copy.
+pub(super) struct Earlier {
+    pub(super) map: Map,
+    /// It lies beside OUT and has its name: so this copy made OUT. Any map can be named with `--map`.
+    pub(super) is_beside: bool,
+}
+
+impl Earlier {
+    /// Whether an earlier run wrote this place of OUT. It may have written more than the map says, which is saved after
+    /// the data.
+    fn wrote(&self, place: Range, size: Sectors) -> bool {
+        self.is_beside || size == self.map.size() || self.map.is_all(place, State::Copied)
+    }
+}
+
+/// Refuses what carries md metadata, but for what an earlier run of this copy wrote there: an array may hold a member of
+/// another array. Also refuses what a given member is under another name.
+pub(super) fn refuse(path: &Path, earlier: Option<&Earlier>) -> Result<(), OutputError> {
+    let name = path.to_string_lossy().into_owned();
+    let target = Target { name, path: path.into(), window: None, bad: BadSectors::default() };
+    let claimed = match Claimed::open_target(&target, Access::ReadOnly) {
+        Ok(claimed) => claimed,
+        Err(OpenError::ClaimedTwice { claimed_as, .. }) => {
+            return Err(OutputError::Member { path: path.to_owned(), member: claimed_as });
+        }
+        Err(OpenError::InUse { .. }) => return Err(OutputError::InUse { path: path.to_owned() }),
+        // It is empty, or opening it to write will say what is wrong.
+        Err(_) => return Ok(()),
+    };
+    let all = Range::new(Sector(0), claimed.size());
+    let own = marks(&claimed, all).map(|mark| (mark, all, String::new()));
+    let read = |at: u64, into: &mut [u8]| claimed.read_at(at, into);
+    let table = partition::read(claimed.size().bytes(), read).ok();
+    let partitions = table.into_iter().flat_map(|table| table.partitions);
+    let inside = partitions.filter_map(|found| {
+        let range = Range::new(found.start, found.length);
+        (range.end() <= all.end()).then(|| (range, format!("@p{}", found.number)))
+    });
+    let in_partitions =
+        inside.flat_map(|(range, name)| marks(&claimed, range).map(move |mark| (mark, range, name.clone())));
+    for (mark, within, part) in own.chain(in_partitions) {
+        let extent = mark.extent(within.length);
+        let place = Range::new(within.start + Sectors(extent.start.0), extent.length);
+        if !earlier.is_some_and(|earlier| earlier.wrote(place, all.length)) {
+            let member = format!("{}{part}", path.display());
+            return Err(OutputError::Superblock { member, mark });
+        }
+    }
+    Ok(())
+}
+
+/// The marks of md in a part of the device.
+fn marks(claimed: &Claimed, part: Range) -> impl Iterator<Item = Signature> {
+    let window = Sectors((signature::WINDOW_BYTES / SECTOR_BYTES) as u64).min(part.length);
+    let read = |from: Sector| {
+        let mut bytes = vec![0; window.len_bytes()];
+        let at = from.0 * SECTOR_BYTES as u64;
+        claimed.read_at(at, &mut bytes).map(|()| bytes).unwrap_or_default()
+    };
+    let (head, tail) = (read(part.start), read(Sector(part.end().0 - window.0)));
+    signature::detect_all(&head, &tail, part.length).into_iter().filter(|mark| mark.kind.is_md())
+}
