@@ -7,6 +7,7 @@ mod candidates;
 use super::*;
 use crate::assemble;
 use crate::verdict::Operation;
+use uraid_format::Role;
 use uraid_layout::Level;
 
 /// The state of a raid1 of three members that is open and dirty.
