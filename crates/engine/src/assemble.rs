@@ -176,8 +176,26 @@ pub enum Refusal {
         /// The freshest superblock's value.
         expected: i128,
     },
-    /// It has no usable part in the array: a journal, a reserved role, or no entry in the role table.
+    /// Its role is a slot that the array does not have.
+    NoSlot {
+        /// The slot.
+        found: Slot,
+        /// How many the array has.
+        slots: u32,
+    },
+    /// It is the array's journal.
+    Journal,
+    /// It has no usable part in the array: a reserved role, or no entry in the role table.
     NoRole,
+}
+
+impl Refusal {
+    /// The slot that a role would name without bit 15, which some vendors use as a flag.
+    pub fn flagged_slot(&self) -> Option<Slot> {
+        let Refusal::NoSlot { found, slots } = self else { return None };
+        let slot = Slot(found.0 & 0x7fff);
+        (slot != *found && u32::from(slot.0) < *slots).then_some(slot)
+    }
 }
 
 /// Why the array is read-only.
@@ -203,6 +221,8 @@ pub enum ReadOnlyReason {
     /// Beside a member in sync there is one that was being recovered for the same slot. A write would record it as
     /// failed.
     TwoMembers,
+    /// It has a journal, and is read without it, by force.
+    Journal,
     /// A member is itself an array that may only be read. [`assemble`] never sets this: it does not know what members
     /// are.
     Member,
@@ -297,8 +317,8 @@ impl StartPlan {
 /// - If more members are missing than the freshest superblock records, that is an error without `run`, as in md.
 /// - A dirty raid4, 5 or 6 is an error if a missing member's blocks would be reconstructed: parity that a crash left
 ///   half-written would produce wrong data for it. A raid5 whose partial parity log makes that parity good starts.
-/// - An array starts read-only if a bitmap, a partial parity log or a bad-block list would have to be updated, and cannot be. A
-///   reshape, a journal, a clustered bitmap or unknown feature bits are an error. [`StartPlan::take_bitmaps`] lets an
+/// - An array starts read-only if a bitmap, a partial parity log or a bad-block list would have to be updated, and cannot
+///   be, and by force if it has a journal. A reshape, a journal, a clustered bitmap or unknown feature bits are an error. [`StartPlan::take_bitmaps`] lets an
 ///   array with a bitmap take writes.
 /// - A member to which another one is being copied goes on being one. Without that other member, it is recovered; if it
 ///   holds everything, it has the slot.
@@ -348,6 +368,18 @@ impl fmt::Display for Refusal {
             Refusal::Mismatch { field, found, expected } => {
                 write!(out, "does not fit: {field} is {found}, expected {expected}")
             }
+            Refusal::NoSlot { found, slots } => {
+                write!(out, "has role {} ({:#x}), and the array has {slots} slots", found.0, found.0)?;
+                match self.flagged_slot() {
+                    Some(slot) => write!(
+                        out,
+                        ": without bit 15, which some NAS vendors set after a read error, it would be that of {slot}; \
+                         `uraid copy --force` reads it there"
+                    ),
+                    None => Ok(()),
+                }
+            }
+            Refusal::Journal => out.write_str("is the array's journal, which uraid does not read"),
             Refusal::NoRole => out.write_str("has no role that could be used"),
         }
     }
@@ -383,6 +415,9 @@ impl fmt::Display for ReadOnlyReason {
                      has written this; copy its data to a new array",
                     Superblock::EVENTS_WRITE_END
                 );
+            }
+            ReadOnlyReason::Journal => {
+                "it has a journal, which uraid does not read: writes that were only there are missing"
             }
             ReadOnlyReason::Member => "a member is an array that opens read-only itself",
             ReadOnlyReason::TwoMembers => {

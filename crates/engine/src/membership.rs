@@ -34,6 +34,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::steward::{NotNow, Steward};
 use crate::view::Gate;
 use std::rc::Rc;
+use std::sync::Arc;
 use uraid_block::local::Semaphore;
 use uraid_block::{ErrorKind, IoError, Sector, Sectors, Slot, SlotSet};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
@@ -116,6 +117,8 @@ pub struct Vacancy {
     pub template: Superblock,
     /// The number of the device: its entry in the role table.
     pub number: u32,
+    /// The array's bitmap as it is now, if it has one.
+    pub bitmap: Option<Arc<BitmapImage>>,
 }
 
 /// Adds and removes members; on shard 0 only.
@@ -164,7 +167,8 @@ impl<W: World> Membership<W> {
         }
         let has_place = master.members().len() < MEMBERS_MAX;
         let number = master.free_number().filter(|_| has_place).ok_or(AddError::Full { maximum: ROLES_MAX })?;
-        Ok(Vacancy { template: master.template_to_join(), number })
+        let bitmap = self.bitmap.get().filter(|_| master.lists_bitmap()).map(|bitmap| bitmap.snapshot_bits());
+        Ok(Vacancy { template: master.template_to_join(), number, bitmap })
     }
 
     /// Reserves the next index for a device with this superblock, which is made from the last vacancy. The member takes

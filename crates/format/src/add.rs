@@ -1,9 +1,16 @@
 //! The superblock of a device that joins an array which exists.
 //! Owns: its place and size, what it takes over from the others, the length of the role table. Not here: which devices
 //! may join (`uraid`), the role (`engine`), its number, ids.
-//! Invariant: the array's data fits behind the data offset of the others, and overlaps no metadata.
-//! Spec: docs/md/formats.md#what-mdadm-creates. As mdadm does, data begins where it begins on the others.
+//! Invariant: the array's data fits behind the data offset, and overlaps no metadata.
+//! Spec: docs/md/formats.md#what-mdadm-creates. As mdadm does, data begins where it begins on the others; on a device that
+//! is too small for that, earlier, as far as the metadata beside the superblock lets it.
+//!
+//! ```text
+//!   a member     [superblock, bitmap, list]  . . . . . .  |------ data ------|        data offset 129 MiB
+//!   joins        [superblock, bitmap, list]  |------ data ------|                     a smaller device: 1 MiB
+//! ```
 
+use crate::bitmap::BitmapImage;
 use crate::create::{self, Geometry};
 use crate::superblock::HEADER_BYTES;
 use crate::{BadBlocks, Features, FlagChange, Role, SUPERBLOCK_BYTES, Superblock};
@@ -23,39 +30,53 @@ pub struct Joining {
     pub number: u32,
     /// What it has of md's flags of members.
     pub flags: FlagChange,
+    /// The length of the array's bitmap, rounded up; zero without one.
+    pub bitmap: Sectors,
 }
 
 /// The device has too little room for the array's data. The text follows its name and a colon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("has {}, at least {} are needed", found.size(), minimum.size())]
+#[error(
+    "has {}, at least {} are needed: the array uses {} of each member, behind the metadata",
+    found.size(),
+    minimum.size(),
+    used.size()
+)]
 pub struct TooSmall {
     /// Its size.
     pub found: Sectors,
     /// The least size.
     pub minimum: Sectors,
+    /// What the array uses of a member.
+    pub used: Sectors,
 }
 
 /// The superblock of the device: a spare. What all members share is that of `template`, a member's.
 pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock, TooSmall> {
     let version = template.version;
-    let data_offset = Sectors(template.data_offset.0);
     let list = if template.bad_blocks.size == 0 { BadBlocks::default() } else { template.bad_blocks };
     let has_bitmap = template.features.contains(Features::BITMAP_OFFSET);
     let ppl = template.ppl_word();
     let first = ppl.map_or(if has_bitmap { template.bitmap_offset } else { 0 }, |(offset, _)| offset.into());
     let before = u64::from(first.min(0).unsigned_abs());
-    let fits = |size: Sectors| {
-        let Some(at) = version.location(size) else { return false };
-        let data_end = data_offset + template.size;
+    let offset_on = |size: Sectors| -> Option<Sectors> {
+        let at = version.location(size)?;
+        let same = Sectors(template.data_offset.0);
+        let data_end = same + template.size;
         // Of 1.0 superblocks, which follow the data, the list, the bitmap and the log are in between.
-        let is_behind = at.0 >= data_offset.0;
-        if is_behind { data_end.0 + before.max(u64::from(list.size)) <= at.0 } else { data_end <= size }
+        if at.0 >= same.0 {
+            return (data_end.0 + before.max(u64::from(list.size)) <= at.0).then_some(same);
+        }
+        if data_end <= size {
+            return Some(same);
+        }
+        earlier_offset(template, size.0.checked_sub(template.size.0)?, joining.bitmap)
     };
-    if !fits(joining.size) {
-        let data_end = data_offset + template.size;
-        let minimum = (data_end.0..).map(Sectors).find(|size| fits(*size)).expect("a device can be large enough");
-        return Err(TooSmall { found: joining.size, minimum });
-    }
+    let Some(data_offset) = offset_on(joining.size) else {
+        let minimum = (template.size.0..).map(Sectors).find(|size| offset_on(*size).is_some());
+        let minimum = minimum.expect("a device can be large enough");
+        return Err(TooSmall { found: joining.size, minimum, used: template.size });
+    };
     let geometry = Geometry { data_offset, size: template.size, bad_blocks_offset: None, max_dev: 0 };
     let ppl = ppl.map_or(Sectors::ZERO, |(_, size)| Sectors(size.into()));
     let beside = create::beside(template.size, None, ppl);
@@ -63,6 +84,7 @@ pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock
     let own = Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP).with(Features::BAD_BLOCKS);
     Ok(Superblock {
         features: template.features.without(own.with(Features::REPLACEMENT)),
+        data_offset: Sector(data_offset.0),
         data_size: data_size.expect("the data fits").max(template.size),
         super_offset: version.location(joining.size).expect("it fits"),
         recovery_offset: 0,
@@ -74,6 +96,18 @@ pub fn superblock(template: &Superblock, joining: &Joining) -> Result<Superblock
         roles: roles_with(&template.roles, joining.number),
         ..template.clone()
     })
+}
+
+/// Where data begins on a device that is too small for the offset of the others: at most at `last`, at a MiB if there is
+/// one, behind all that lies beside the superblock. `None`: there is no such place.
+fn earlier_offset(template: &Superblock, last: u64, bitmap: Sectors) -> Option<Sectors> {
+    const ALIGNMENTS: [u64; 2] = [2048, 8];
+    let own = template.super_offset.0 + (SUPERBLOCK_BYTES / SECTOR_BYTES) as u64;
+    let areas = [template.bad_blocks_extent(), template.ppl_extent()].into_iter().flatten();
+    let ends = areas.map(|area| area.start.0 + area.length.0);
+    let bits = template.bitmap_start().map(|start| start.0 + bitmap.0);
+    let first = ends.chain(bits).chain([own]).max().expect("the superblock is one");
+    ALIGNMENTS.iter().map(|alignment| last / alignment * alignment).find(|offset| *offset >= first).map(Sectors)
 }
 
 /// The superblock of a former member that returns: its own, with another number, and its flags changed. Its old number
@@ -96,9 +130,11 @@ pub fn roles_with(roles: &[Role], number: u32) -> Vec<Role> {
     roles
 }
 
-/// What is written to a device before its superblock, and must be durable before that: the empty list of bad blocks.
-pub fn writes_before(superblock: &Superblock) -> Option<(Sector, Vec<u8>)> {
-    create::writes(superblock, None).into_iter().find(|(at, _)| *at != superblock.super_offset)
+/// What is written to a device before its superblock, and must be durable before that: the empty list of bad blocks, the
+/// bitmap, an empty log.
+pub fn writes_before(superblock: &Superblock, bitmap: Option<&BitmapImage>) -> Vec<(Sector, Vec<u8>)> {
+    let all = create::writes(superblock, bitmap).into_iter();
+    all.filter(|(at, _)| *at != superblock.super_offset).collect()
 }
 
 #[cfg(test)]
@@ -134,12 +170,19 @@ mod tests {
     fn a_device_that_is_just_large_enough_joins_and_its_superblock_parses_at_its_place() {
         for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
             let template = template(version);
-            let joining = |size| Joining { size, uuid: [9; 16], number: 200, flags: FlagChange::default() };
+            let joining = |size| Joining {
+                size,
+                uuid: [9; 16],
+                number: 200,
+                flags: FlagChange::default(),
+                bitmap: Sectors::ZERO,
+            };
             let Err(TooSmall { minimum, .. }) = superblock(&template, &joining(Sectors(2000))) else {
                 panic!("{version}: 1 MB is too small")
             };
             let less = joining(minimum - Sectors(1));
-            assert_eq!(superblock(&template, &less), Err(TooSmall { found: less.size, minimum }), "{version}");
+            let used = template.size;
+            assert_eq!(superblock(&template, &less), Err(TooSmall { found: less.size, minimum, used }), "{version}");
             for more in [0, 1, 7, 9000] {
                 let size = minimum + Sectors(more);
                 let own = superblock(&template, &joining(size)).expect("large enough");

@@ -78,7 +78,11 @@ pub enum LayoutError {
         limit: Sectors,
     },
     /// A raid0 whose members differ in size maps its later zones by layout 1 or 2, and neither is recorded.
-    #[error("raid0 has {zones} zones but layout {found}, needs 1 (original) or 2 (alternate)")]
+    #[error(
+        "a raid0 of {zones} zones, made before Linux 5.4, records layout {found}: its later zones have layout 1 (original) or \
+         2 (alternate), and md does not guess either. `uraid copy --assume -l 0 -p original`, and `-p alternate`, show what \
+         each gives; `uraid update layout-original MEMBER...` or `layout-alternate` records the right one"
+    )]
     ZonesWithoutLayout {
         /// How many zones the members make.
         zones: usize,

@@ -95,15 +95,16 @@ fn zones(used: &[u64], chunk: Chunk, layout: u32) -> Result<Vec<Zone>, LayoutErr
         zones.push(Zone { start, end, member_start: top, columns, column_of: Vec::new() });
         (start, top) = (end, depth);
     }
-    // The two layouts differ only in a later zone that has more than one member.
-    let is_ambiguous = zones.iter().skip(1).any(|zone| zone.columns.len() > 1);
+    // The original layout begins a zone with this one of its members, the alternate layout with the first one.
+    let turned = |zone: &Zone| (chunk.split(zone.start).0 % zone.columns.len() as u64) as usize;
+    let is_ambiguous = zones.iter().any(|zone| turned(zone) != 0);
     if is_ambiguous && layout != ORIGINAL && layout != ALTERNATE {
         return Err(LayoutError::ZonesWithoutLayout { zones: zones.len(), found: layout });
     }
     for zone in &mut zones {
-        if is_ambiguous && layout == ORIGINAL {
-            let turned = chunk.split(zone.start).0 % zone.columns.len() as u64;
-            zone.columns.rotate_left(turned as usize);
+        if layout == ORIGINAL {
+            let turned = turned(zone);
+            zone.columns.rotate_left(turned);
         }
         zone.column_of = vec![None; used.len()];
         for (column, &slot) in zone.columns.iter().enumerate() {

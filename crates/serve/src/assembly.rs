@@ -18,18 +18,29 @@ pub struct NamedError {
     error: Box<AssembleError>,
     /// One for each candidate.
     names: Vec<String>,
+    /// Members of which something was said that comes before any advice.
+    cautioned: Vec<String>,
 }
 
 impl NamedError {
     /// `names[i]` is the name of candidate `i`.
     pub fn new(error: AssembleError, names: &[String]) -> NamedError {
-        NamedError { error: Box::new(error), names: names.to_vec() }
+        NamedError { error: Box::new(error), names: names.to_vec(), cautioned: Vec::new() }
+    }
+
+    /// The same, after something was said of these members.
+    pub fn cautioned(self, cautioned: Vec<String>) -> NamedError {
+        NamedError { cautioned, ..self }
     }
 }
 
 impl fmt::Display for NamedError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.named(&|candidate| self.names[candidate].clone()).fmt(out)
+        self.error.named(&|candidate| self.names[candidate].clone()).fmt(out)?;
+        if self.cautioned.is_empty() {
+            return Ok(());
+        }
+        write!(out, "; but first read what is said of {} above", self.cautioned.join(", "))
     }
 }
 
@@ -77,6 +88,7 @@ pub fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Optio
         | ReadOnlyReason::BadBlocks
         | ReadOnlyReason::Events { .. }
         | ReadOnlyReason::TwoMembers
+        | ReadOnlyReason::Journal
         | ReadOnlyReason::Member => reason.to_string(),
     })
 }
@@ -86,6 +98,9 @@ pub fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
     let mut lines = refused_lines(&plan.refused, names);
     for &raised in &plan.forced.raised {
         lines.push(format!("{}: missed the last changes and is taken all the same, by --force", names[raised]));
+    }
+    if plan.read_only == Some(ReadOnlyReason::Journal) {
+        lines.push(format!("it can only be read: {}", ReadOnlyReason::Journal));
     }
     if plan.forced.is_dirty_degraded {
         lines.push(

@@ -8,6 +8,7 @@
 pub mod asking;
 pub mod assembly;
 pub mod background;
+pub mod cautions;
 pub mod client;
 mod clients;
 mod control;

@@ -178,10 +178,15 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
+/// Whether the name is that of a whole file or device, not of a part.
+pub fn is_whole(name: &str) -> bool {
+    cut(without_bad_list(name)).is_none()
+}
+
 /// The names of the partitions in a member of this many bytes, for a message. `None` if it has no partitions, or if
 /// they cannot be named because the member is itself a part of a disk.
 pub fn partitions<E>(name: &str, bytes: u64, read: impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Option<String> {
-    if cut(without_bad_list(name)).is_some() {
+    if !is_whole(name) {
         return None;
     }
     let table = partition::read(bytes, read).ok()?;

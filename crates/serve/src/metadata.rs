@@ -129,7 +129,8 @@ pub enum MetadataError {
     },
 }
 
-fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> MetadataError {
+/// The error of an action that failed.
+pub fn failed(member: &Claimed, action: &'static str) -> impl Fn(IoError) -> MetadataError {
     let member = member.name().to_owned();
     move |source| MetadataError::Io { member: member.clone(), action, source }
 }

@@ -10,6 +10,7 @@ mod sharing;
 use crate::asking::{self, NoAnswer};
 use crate::assembly::{self, NamedError};
 use crate::background::BackgroundError;
+use crate::cautions;
 use crate::client;
 use crate::log::{complain, warn, with_causes};
 use crate::memory::MemoryError;
@@ -193,8 +194,25 @@ pub struct Opened {
 impl Opened {
     /// The array that they make up. Members without a place in it are released: another array may need them.
     pub fn assemble(self, options: &AssembleOptions) -> Result<Assembled, NamedError> {
-        let plan = assembly::decide(&self.candidates, &self.names(), options)?;
-        Ok(self.assembled(plan))
+        let outcome = assembly::decide(&self.candidates, &self.names(), options);
+        // Before an advice to use an option, or when one is used.
+        if outcome.is_err() || options.run || options.force {
+            let outcome = outcome.map_err(|error| error.cautioned(self.caution()));
+            return outcome.map(|plan| self.assembled(plan));
+        }
+        Ok(self.assembled(outcome?))
+    }
+
+    /// Says what else lives on the members. Returns the names of those that carry something.
+    pub fn caution(&self) -> Vec<String> {
+        let mut cautioned = Vec::new();
+        for (member, Candidate { superblock, .. }) in self.members.iter().zip(&self.candidates) {
+            let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
+            let found = cautions::of(member.name(), member.size(), superblock, read);
+            cautioned.extend((!found.is_empty()).then(|| member.name().to_owned()));
+            found.iter().for_each(|text| warn(&format!("{}: {text}", member.name())));
+        }
+        cautioned
     }
 
     /// The bitmap of a candidate that has one, or why it cannot be used.

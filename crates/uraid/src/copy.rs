@@ -65,6 +65,12 @@ pub(crate) enum CopyError {
     /// The members are of several arrays.
     #[error("{arrays}: they carry no superblocks of an outer array: copy each by itself, without --array")]
     Several { arrays: String },
+    /// `--size` without a meaning.
+    #[error(
+        "--size has no effect here, and nothing was copied: with --assume it says how much of each member was used, and \
+         otherwise how much data the missing members of a raid0 or linear array held"
+    )]
+    SizeUnused,
     /// The array did not start.
     #[error(transparent)]
     Run(#[from] StackError),
@@ -146,7 +152,10 @@ fn assemble(args: &CopyArgs) -> Result<Source, CopyError> {
     let mut arrays = Vec::new();
     for members in args.groups() {
         let mut opened = opening::open(&members, Access::ReadOnly, &timeouts)?;
-        incomplete::complete(&mut opened, &options, args.size);
+        let takes_size = incomplete::complete(&mut opened, &options, args.size);
+        if args.size.is_some() && !takes_size {
+            return Err(CopyError::SizeUnused);
+        }
         if !args.has_member_arrays()
             && let Some(outcome) = assemble_half_reshaped(&opened.candidates, &options)
         {

@@ -17,6 +17,7 @@ use uraid_format::ppl::PplLog;
 use uraid_format::{Features, FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, Holder, Target, Window, holder};
 use uraid_serve::asking::{self, NoAnswer};
+use uraid_serve::cautions;
 use uraid_serve::member_name::{self, NameError};
 
 /// Why a member has no superblock.
@@ -92,6 +93,8 @@ pub(crate) struct Probe {
     pub bitmap: Option<Result<BitmapImage, BitmapUnusable>>,
     /// Who has claimed it, if anyone.
     pub holder: Option<Holder>,
+    /// What else lives on it.
+    pub cautions: Vec<String>,
 }
 
 /// A member that is open for reading and not claimed.
@@ -121,7 +124,8 @@ fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
     let bitmap = has_bitmap.then(|| BitmapImage::read_beside(&superblock, read));
     let ppl = PplLog::read_beside(&superblock, read);
-    Ok(Probe { size: member.size(), superblock, bad_blocks, ppl, bitmap, holder })
+    let cautions = cautions::of(&name.to_string_lossy(), member.size(), &superblock, read);
+    Ok(Probe { size: member.size(), superblock, bad_blocks, ppl, bitmap, holder, cautions })
 }
 
 /// Opens a member for reading without claiming it.

@@ -3,10 +3,12 @@
 //! (`writes`), what a change is (`uraid_format::update`), which members make up the array (`engine::assemble`).
 //! Invariant: every member is claimed and checked before any is changed.
 
+mod each;
 mod writes;
 
 use crate::cli::{UpdateArgs, UpdateWhat};
 use crate::create::steps::carry_out;
+use each::EachError;
 use std::collections::BTreeSet;
 use uraid_engine::{AssembleOptions, Candidate, Place, StartPlan};
 use uraid_format::bitmap::BitmapUnusable;
@@ -70,6 +72,12 @@ pub(crate) enum UpdateRefusal {
     /// A member cannot be changed so.
     #[error("{member}: {source}; nothing was changed")]
     Member { member: String, source: UpdateError },
+    /// A member cannot be changed so, by itself.
+    #[error("{member}: {source}; nothing was changed")]
+    Each { member: String, source: EachError },
+    /// A write failed, and each superblock stands for itself.
+    #[error("not all superblocks were changed; the same command goes on")]
+    WriteEach(#[source] MetadataError),
     /// A write failed.
     #[error(
         "not all superblocks were changed: the array starts without the change or with it; the same command goes on"
@@ -86,20 +94,14 @@ pub(crate) enum UpdateRefusal {
 /// Changes the superblocks.
 pub(crate) fn run(args: &UpdateArgs) -> Result<(), UpdateRefusal> {
     let new_names = args.new_names();
-    let opened = opening::open(&args.members, Access::ReadWrite, &Timeouts::begin());
-    let mut opened = opened.map_err(|error| {
-        if let ServeError::Claim(error) = error {
-            return UpdateRefusal::Claim(error);
-        }
-        UpdateRefusal::Open(Box::new(error))
-    })?;
+    if let Some(field) = each::field(args.what) {
+        return each::run(args, field);
+    }
+    let mut opened = open_all(&args.members)?;
     if args.what == UpdateWhat::Uuid {
         unite(&mut opened.candidates, args.uuid)?;
     }
     let Opened { members, candidates, .. } = &opened;
-    if members.len() < args.members.len() {
-        return Err(UpdateRefusal::LeftOut { count: args.members.len() - members.len() });
-    }
     // Members that are missing are named below: there is no --run to offer.
     let options = AssembleOptions { run: true, ..AssembleOptions::default() };
     let plan = assembly::decide(candidates, &opened.names(), &options)?;
@@ -109,8 +111,12 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<(), UpdateRefusal> {
     let devices: Vec<&Claimed> = plan.members.iter().map(|member| &members[member.candidate]).collect();
     let name = |at: usize| devices[at].name().to_owned();
     let besides = plan.members.iter().enumerate().map(|(at, member)| {
-        let has_slot = member.place != Place::Spare;
-        let bitmap = opened.bitmap(member.candidate).filter(|_| has_slot && needs_bitmaps(&change)).transpose();
+        let found = opened.bitmap(member.candidate).filter(|_| needs_bitmaps(&change));
+        // A spare that joined without a bitmap gets one when it takes a slot.
+        let bitmap = match (member.place, found) {
+            (Place::Spare, found) => Ok(found.and_then(Result::ok)),
+            (Place::Slot(_) | Place::Recovering { .. } | Place::Replacing { .. }, found) => found.transpose(),
+        };
         let bitmap = bitmap.map_err(|source| UpdateRefusal::Bitmap { member: name(at), source })?;
         Ok(Beside { device_size: candidates[member.candidate].device_size, bitmap })
     });
@@ -134,6 +140,19 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<(), UpdateRefusal> {
     let told = told(&change);
     print(&format!("{}: {told}{}\n", printable(&array), if is_nothing { " already" } else { "" }));
     Ok(())
+}
+
+/// Claims all members, and reads their superblocks.
+fn open_all(members: &[String]) -> Result<Opened, UpdateRefusal> {
+    let opened = opening::open(members, Access::ReadWrite, &Timeouts::begin());
+    let opened = opened.map_err(|error| {
+        if let ServeError::Claim(error) = error {
+            return UpdateRefusal::Claim(error);
+        }
+        UpdateRefusal::Open(Box::new(error))
+    })?;
+    let count = members.len() - opened.members.len();
+    if count > 0 { Err(UpdateRefusal::LeftOut { count }) } else { Ok(opened) }
 }
 
 fn told(change: &Change) -> String {
@@ -214,5 +233,8 @@ fn change(args: &UpdateArgs, names: (Option<&str>, Option<&str>), now: &SetName)
         UpdateWhat::DeviceSize => Ok(Change::DeviceSize),
         UpdateWhat::Uuid => Ok(Change::Uuid(args.uuid.unwrap_or_else(|| *::uuid::Uuid::new_v4().as_bytes()))),
         UpdateWhat::Name | UpdateWhat::Homehost => renamed(names.0, names.1),
+        UpdateWhat::LogicalBlockSize | UpdateWhat::LayoutOriginal | UpdateWhat::LayoutAlternate => {
+            unreachable!("each member is updated by itself")
+        }
     }
 }

@@ -118,7 +118,11 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         match superblock.own_role() {
             Role::Slot(slot) if u32::from(slot.0) < superblock.raid_disks => contenders.push(candidate),
             Role::Spare if (superblock.dev_number as usize) < superblock.roles.len() => waiting.push(candidate),
-            Role::Slot(_) | Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_) => {
+            Role::Slot(found) => {
+                refused.push(Refused { candidate, reason: Refusal::NoSlot { found, slots: superblock.raid_disks } });
+            }
+            Role::Journal => refused.push(Refused { candidate, reason: Refusal::Journal }),
+            Role::Spare | Role::Faulty | Role::Reserved(_) => {
                 refused.push(Refused { candidate, reason: Refusal::NoRole });
             }
         }
@@ -138,7 +142,7 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         let all = [&winners[..], &losers[..]].concat();
         return Err(split_brain(candidates, &all));
     }
-    let mut sorter = Sorter::new(candidates, &winners, refused)?;
+    let mut sorter = Sorter::new(candidates, &winners, refused, is_forced)?;
     for candidate in winners {
         sorter.admit(candidate)?;
     }
@@ -156,7 +160,7 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
     for candidate in others {
         sorter.sort_older(candidate)?;
     }
-    sorter.refuse_other_histories(is_forced)?;
+    sorter.refuse_other_histories()?;
     for candidate in waiting {
         sorter.sort_spare(candidate)?;
     }
@@ -260,15 +264,15 @@ pub(super) fn announced(superblock: &Superblock, template: &Superblock) -> Featu
     if is_behind { superblock.features.without(policy) } else { superblock.features }
 }
 
-/// Refuses features that would make even reading wrong.
-fn check_features(superblock: &Superblock) -> Result<(), AssembleError> {
+/// Refuses features that would make even reading wrong. With force, an array is read without its journal.
+fn check_features(superblock: &Superblock, is_forced: bool) -> Result<(), AssembleError> {
     let features = superblock.features;
     let reshape = Features::RESHAPE_ACTIVE.with(Features::RESHAPE_BACKWARDS).with(Features::NEW_OFFSET);
     let unsupported = if !features.unknown().is_empty() {
         Unsupported::Features(features.unknown().0)
     } else if features.intersects(reshape) {
         superblock.reshape_plan().map_or_else(Unsupported::ReshapeFields, |_| Unsupported::Reshape)
-    } else if features.contains(Features::JOURNAL) {
+    } else if features.contains(Features::JOURNAL) && !is_forced {
         Unsupported::Journal
     } else if features.contains(Features::CLUSTERED) {
         Unsupported::Clustered
@@ -283,17 +287,23 @@ struct Sorter<'a> {
     candidates: &'a [Candidate],
     table: Table,
     chosen: Chosen,
+    is_forced: bool,
 }
 
 impl<'a> Sorter<'a> {
-    fn new(candidates: &'a [Candidate], winners: &[usize], refused: Vec<Refused>) -> Result<Sorter<'a>, AssembleError> {
+    fn new(
+        candidates: &'a [Candidate],
+        winners: &[usize],
+        refused: Vec<Refused>,
+        is_forced: bool,
+    ) -> Result<Sorter<'a>, AssembleError> {
         assert!(!winners.is_empty(), "the freshest superblock is that of a candidate");
         let mut template = candidates[winners[0]].superblock.clone();
         // Superblocks with equal events should agree on the resync offset. If they do not, take the lowest, which is
         // safe.
         let resync = winners.iter().map(|at| candidates[*at].superblock.resync_offset).min();
         template.resync_offset = resync.expect("a history has a member");
-        check_features(&template)?;
+        check_features(&template, is_forced)?;
         if template.known_level().is_none() {
             return Err(AssembleError::Unsupported(Unsupported::Level(template.level)));
         }
@@ -313,7 +323,7 @@ impl<'a> Sorter<'a> {
             features,
             is_split_brain: false,
         };
-        Ok(Sorter { candidates, table, chosen })
+        Ok(Sorter { candidates, table, chosen, is_forced })
     }
 
     fn refuse(&mut self, candidate: usize, reason: Refusal) {
@@ -360,7 +370,7 @@ impl<'a> Sorter<'a> {
         }
         assert!(u32::from(slot.0) < self.chosen.template.raid_disks, "a contender's slot is in the array");
         assert_eq!(superblock.own_role().slot(), Some(slot), "its data belongs to the slot that it is given");
-        check_features(superblock)?;
+        check_features(superblock, self.is_forced)?;
         self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
         let data_end = data_end(superblock);
         if *device_size < data_end {
@@ -405,7 +415,7 @@ impl<'a> Sorter<'a> {
     /// first ones. Otherwise all first members were
     /// replaced, one after the other, and a refused one is old. With `--force` the freshest history is taken, and these
     /// members are refused as split brain.
-    fn refuse_other_histories(&mut self, is_forced: bool) -> Result<(), AssembleError> {
+    fn refuse_other_histories(&mut self) -> Result<(), AssembleError> {
         let mut apart = Vec::new();
         // Spares and members that are added get the numbers behind those of the slots.
         let has_first_member = self.table.keys().any(|number| *number < self.chosen.template.raid_disks);
@@ -422,13 +432,13 @@ impl<'a> Sorter<'a> {
         if apart.is_empty() {
             return Ok(());
         }
-        if !is_forced {
+        if !self.is_forced {
             let theirs = apart.iter().map(|at| self.chosen.refused[*at].candidate);
             let both: Vec<usize> = self.chosen.slots.values().copied().chain(theirs).collect();
             return Err(split_brain(self.candidates, &both));
         }
         let expected = self.chosen.template.events;
-        assert!(is_forced);
+        assert!(self.is_forced);
         for at in apart {
             let found = self.candidates[self.chosen.refused[at].candidate].superblock.events;
             self.chosen.refused[at].reason = Refusal::SplitBrain { found, expected };
@@ -470,14 +480,14 @@ impl<'a> Sorter<'a> {
             }
             // The round that gave the spare its slot did not reach the spare, so its recovery has not begun, or the copy
             // of the member that is there.
-            check_features(superblock)?;
+            check_features(superblock, self.is_forced)?;
             self.chosen.features = self.chosen.features.with(announced(superblock, &self.chosen.template));
             if self.chosen.slots.contains_key(&slot) {
                 return self.admit_replacing(candidate, slot);
             }
             return self.admit_recovering(candidate, slot);
         } else {
-            check_features(superblock)?;
+            check_features(superblock, self.is_forced)?;
             self.chosen.spares.insert(number, candidate);
         }
         Ok(())

@@ -198,6 +198,11 @@ impl AssembleError {
             AssembleError::SplitBrain { histories } => write_histories(out, histories, name),
             // The kernel refuses impossible fields too.
             AssembleError::Unsupported(what @ Unsupported::ReshapeFields(_)) => write!(out, "the array {what}"),
+            AssembleError::Unsupported(what @ Unsupported::Journal) => write!(
+                out,
+                "the array {what}: --force reads it without; if it was not stopped cleanly, writes that were only in the \
+                 journal are missing then, and `mdadm --assemble` has them"
+            ),
             AssembleError::Unsupported(what) => write!(out, "the array {what}: start it with md"),
             AssembleError::TooManySlots { found, maximum } => {
                 write!(out, "the array has {found} slots, at most {maximum} are supported")
@@ -229,6 +234,9 @@ impl AssembleError {
                 let is_one_to_give = !missing.is_empty() && is_one_not_given(missing, refused);
                 out.write_str(if is_one_to_give { "give the missing member, or " } else { "" })?;
                 out.write_str("--force to accept that")
+            }
+            AssembleError::Layout(LayoutError::ZonesWithoutLayout { .. }) => {
+                out.write_str("the superblocks do not say how the array is laid out")
             }
             AssembleError::Layout(_) => out.write_str("the superblock describes an array that cannot be"),
         }
@@ -300,7 +308,11 @@ fn is_one_not_given(missing: &SlotSet, refused: &[Refused]) -> bool {
         | Refusal::SplitBrain { .. }
         | Refusal::NotInSync { .. }
         | Refusal::Shrank { .. } => true,
-        Refusal::Foreign { .. } | Refusal::Mismatch { .. } | Refusal::NoRole => false,
+        Refusal::Foreign { .. }
+        | Refusal::Mismatch { .. }
+        | Refusal::NoSlot { .. }
+        | Refusal::Journal
+        | Refusal::NoRole => false,
     };
     missing.count() > refused.iter().filter(had_a_slot).count()
 }

@@ -317,6 +317,8 @@ fn read_only_besides(
     let mut with_slot = chosen.slots.values().chain(chosen.recovering.values()).chain(chosen.replacing.values());
     if chosen.template.version == Version::V0_90 {
         Some(ReadOnlyReason::OldSuperblock)
+    } else if chosen.features.contains(Features::JOURNAL) {
+        Some(ReadOnlyReason::Journal)
     } else if ppl::has_log(chosen.features) && !keeps_log {
         Some(ReadOnlyReason::Ppl)
     } else if with_slot.any(|at| !candidates[*at].keeps_list()) {

@@ -19,7 +19,7 @@ use uraid_block::local::{Either, race};
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES, Sectors};
 use uraid_engine::verdict::Operation;
 use uraid_engine::{AddError, FlagError, FormerMember, MemberState, ReAddError, RemoveError, Vacancy};
-use uraid_format::bitmap::BitmapUnusable;
+use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::signature::Signature;
 use uraid_format::{
     FlagChange, Joining, MemberFlag, Superblock, TooSmall, added_superblock, returned_superblock, uuid, writes_before,
@@ -131,16 +131,28 @@ fn look(name: &str) -> Result<Candidate, RpcError> {
     Ok(Candidate { name: name.to_owned(), claim, former, marks, flags: FlagChange::default() })
 }
 
-/// Makes a device ready for its superblock: wipes what it carries, writes the empty list of bad blocks. Blocks the
-/// thread.
-fn prepare(claim: &Claimed, marks: &[Signature], superblock: &Superblock) -> Result<(), RpcError> {
+/// What a device of this size joins with.
+fn joining(vacancy: &Vacancy, size: Sectors, uuid: [u8; 16], flags: FlagChange) -> Joining {
+    let bytes = vacancy.bitmap.as_ref().map_or(0, |bitmap| bitmap.header().area_bytes());
+    let bitmap = Sectors(bytes.div_ceil(SECTOR_BYTES as u64));
+    Joining { size, uuid, number: vacancy.number, flags, bitmap }
+}
+
+/// Makes a device ready for its superblock: wipes what it carries, writes the empty list of bad blocks, and what the array
+/// has beside the superblock: its bitmap, and an empty partial parity log. Blocks the thread.
+fn prepare(
+    claim: &Claimed,
+    marks: &[Signature],
+    superblock: &Superblock,
+    bitmap: Option<&BitmapImage>,
+) -> Result<(), RpcError> {
     let failed = |source: IoError| refused(claim.name(), format!("cannot be written: {source}"));
     metadata::wipe(claim, marks).map_err(|error| RpcError::refused(with_causes(&error)))?;
-    if let Some((at, bytes)) = writes_before(superblock) {
-        claim.write_at(at.0 * SECTOR_BYTES as u64, &bytes).map_err(failed)?;
-        claim.sync().map_err(failed)?;
+    let writes = writes_before(superblock, bitmap);
+    for (at, bytes) in &writes {
+        claim.write_at(at.0 * SECTOR_BYTES as u64, bytes).map_err(failed)?;
     }
-    Ok(())
+    if writes.is_empty() { Ok(()) } else { claim.sync().map_err(failed) }
 }
 
 impl Overseer {
@@ -160,7 +172,7 @@ impl Overseer {
         }
         let vacancy = self.vacancy()?;
         for Candidate { name, claim, flags, .. } in candidates.iter().filter(|candidate| !self.can_return(candidate)) {
-            let joining = Joining { size: claim.size(), uuid: [0; 16], number: vacancy.number, flags: *flags };
+            let joining = joining(&vacancy, claim.size(), [0; 16], *flags);
             added_superblock(&vacancy.template, &joining).map_err(|error| refused(name, error))?;
         }
         for (done, candidate) in candidates.into_iter().enumerate() {
@@ -239,7 +251,7 @@ impl Overseer {
     /// Whether a device of this size has room for this array's data. `Err(None)`: the array takes no member now.
     pub(crate) fn check_room(&self, size: Sectors) -> Result<(), Option<TooSmall>> {
         let vacancy = self.check_can_join().and_then(|()| self.vacancy()).map_err(|_| None)?;
-        let joining = Joining { size, uuid: [0; 16], number: vacancy.number, flags: FlagChange::default() };
+        let joining = joining(&vacancy, size, [0; 16], FlagChange::default());
         added_superblock(&vacancy.template, &joining).map(|_| ()).map_err(Some)
     }
 
@@ -483,10 +495,10 @@ impl Overseer {
         let Candidate { name, claim, marks, flags, .. } = candidate;
         let vacancy = self.vacancy()?;
         let uuid = *::uuid::Uuid::new_v4().as_bytes();
-        let joining = Joining { size: claim.size(), uuid, number: vacancy.number, flags };
+        let joining = joining(&vacancy, claim.size(), uuid, flags);
         let superblock = added_superblock(&vacancy.template, &joining).map_err(|error| refused(&name, error))?;
         let (own, of_device) = (claim.clone(), superblock.clone());
-        self.beside(&name, move || prepare(&own, &marks, &of_device)).await?;
+        self.beside(&name, move || prepare(&own, &marks, &of_device, vacancy.bitmap.as_deref())).await?;
         let index = self.seat(&name, &claim, superblock).await?;
         let added = self.array.add(index).await;
         if added.is_err() {

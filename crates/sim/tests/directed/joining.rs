@@ -45,6 +45,7 @@ pub(super) fn joining(rig: &Rig, live: &Live, disk: u16) -> impl Future<Output =
             uuid: [disk as u8; 16],
             number: vacancy.number,
             flags: FlagChange::default(),
+            bitmap: Sectors::ZERO,
         };
         let superblock = added_superblock(&vacancy.template, &joining).expect("it is large enough");
         let index = arrays[0].reserve(superblock)?;

@@ -27,6 +27,12 @@ WHAT
   devicesize
             of members whose devices have become larger: count all of it as room for data (version 1.1 and 1.2); the
             array stays as large as it is
+  logical-block-size
+            take away the block size that kernels since 6.19 record when they start an array first: older kernels
+            refuse to start it with that. Also of an array that is dirty or lacks members
+  layout-original, layout-alternate
+            of a raid0 with members of several sizes, made before Linux 5.4, which does not say which layout it has:
+            record it. `uraid copy --assume -l 0 -p original ...` shows what each gives
 
 EXAMPLES
   uraid update ppl disk0 disk1 disk2
@@ -46,12 +52,15 @@ pub(crate) enum What {
     Bbl,
     Uuid,
     DeviceSize,
+    LogicalBlockSize,
+    LayoutOriginal,
+    LayoutAlternate,
 }
 
 /// Options of `uraid update`.
 #[derive(Args, Debug)]
 pub(crate) struct UpdateArgs {
-    /// `ppl`, `no-ppl`, `resync`, `name`, `homehost`, `no-bbl`, `bbl`, `uuid` or `devicesize`: see WHAT
+    /// `ppl`, `no-ppl`, `resync`, `name`, `homehost`, `no-bbl`, `bbl`, `uuid`, ...: see WHAT
     #[arg(value_name = "WHAT", value_parser = what)]
     pub what: What,
     /// With `name`: the new name
@@ -74,7 +83,16 @@ impl UpdateArgs {
         let (name, host) = (self.name.as_deref(), self.homehost.as_deref());
         let takes_names = match self.what {
             What::Name | What::Homehost => true,
-            What::Ppl | What::NoPpl | What::Resync | What::NoBbl | What::Bbl | What::Uuid | What::DeviceSize => false,
+            What::Ppl
+            | What::NoPpl
+            | What::Resync
+            | What::NoBbl
+            | What::Bbl
+            | What::Uuid
+            | What::DeviceSize
+            | What::LogicalBlockSize
+            | What::LayoutOriginal
+            | What::LayoutAlternate => false,
         };
         let wrong = match (self.what, name, host) {
             _ if self.uuid.is_some() && self.what != What::Uuid => "--uuid is for update uuid",
@@ -91,7 +109,8 @@ impl UpdateArgs {
 }
 
 fn what(text: &str) -> Result<What, String> {
-    const EXPECTED: &str = "expected ppl, no-ppl, resync, name, homehost, no-bbl, bbl, uuid or devicesize";
+    const EXPECTED: &str = "expected ppl, no-ppl, resync, name, homehost, no-bbl, bbl, uuid, devicesize, \
+                            logical-block-size, layout-original or layout-alternate";
     match text {
         "ppl" => Ok(What::Ppl),
         "no-ppl" => Ok(What::NoPpl),
@@ -102,12 +121,15 @@ fn what(text: &str) -> Result<What, String> {
         "bbl" => Ok(What::Bbl),
         "uuid" => Ok(What::Uuid),
         "devicesize" => Ok(What::DeviceSize),
+        "logical-block-size" => Ok(What::LogicalBlockSize),
+        "layout-original" => Ok(What::LayoutOriginal),
+        "layout-alternate" => Ok(What::LayoutAlternate),
         "no-bitmap" => Err("start the array and use `uraid bitmap ARRAY none`".to_owned()),
         "force-no-bbl" => Err(format!(
             "a list that names bad blocks is not dropped: they would be read as if they were good; {EXPECTED}"
         )),
         "home-cluster" | "nodes" | "summaries" | "super-minor" | "byteorder" | "sparc2.2" | "metadata"
-        | "revert-reshape" | "layout-original" | "layout-alternate" | "layout-unspecified" => {
+        | "revert-reshape" | "layout-unspecified" => {
             Err(format!("uraid does not change that: use mdadm, or {EXPECTED}"))
         }
         _ => Err(EXPECTED.to_owned()),

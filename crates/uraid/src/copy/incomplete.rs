@@ -27,17 +27,21 @@ use uraid_serve::names;
 use uraid_serve::opening::Opened;
 
 /// Completes an array that lacks members, if `options` allow it. `size`: how much data a missing member of a raid0 or
-/// linear array held, if the user knows.
-pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Option<Sectors>) {
-    let Some(AssembleError::TooFewMembers { level, missing, refused, .. }) = outcome(opened, options) else { return };
-    let Some(freshest) = freshest(&opened.candidates, &refused) else { return };
+/// linear array held, if the user knows. Whether it has this meaning.
+pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Option<Sectors>) -> bool {
+    let Some(AssembleError::TooFewMembers { level, missing, refused, .. }) = outcome(opened, options) else {
+        return false;
+    };
+    let Some(freshest) = freshest(&opened.candidates, &refused) else { return false };
     let name = names::short_name(&freshest.set_name.as_str(), &freshest.set_uuid);
     if [Level::Raid0, Level::Linear].iter().any(|unprotected| unprotected.name() == level) {
         if !options.run && !options.force {
-            return warn(&format!("{name}: --run copies what is left of a {level} that lacks members"));
+            warn(&format!("{name}: --run copies what is left of a {level} that lacks members"));
+            return true;
         }
         lengthen_short(opened, &refused);
-        return complete_unprotected(opened, &freshest, (&name, level), &missing, size);
+        complete_unprotected(opened, &freshest, (&name, level), &missing, size);
+        return true;
     }
     if !options.force {
         let forced = AssembleOptions { force: true, ..*options };
@@ -46,12 +50,14 @@ pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Opt
                 "{name}: --force copies what is left of a {level} that lacks members, and zeroes for the rest"
             ));
         }
-        return;
+        return false;
     }
+    use_flagged_roles(opened, &freshest, &refused, &missing);
     use_partly_recovered(opened, &missing);
     if let Some(AssembleError::TooFewMembers { missing, .. }) = outcome(opened, options) {
         complete_redundant(opened, &freshest, (&name, level), &missing);
     }
+    false
 }
 
 /// Why the array does not start.
@@ -59,6 +65,21 @@ fn outcome(opened: &Opened, options: &AssembleOptions) -> Option<AssembleError> 
     match assemble_half_reshaped(&opened.candidates, options) {
         Some(outcome) => outcome.err(),
         None => assemble(&opened.candidates, options).err(),
+    }
+}
+
+/// Gives members whose role has a vendor's flag the slot that it names without, if that has no other member.
+fn use_flagged_roles(opened: &mut Opened, freshest: &Superblock, refused: &[Refused], missing: &SlotSet) {
+    for Refused { candidate, reason } in refused {
+        let Some(slot) = reason.flagged_slot().filter(|slot| missing.contains(*slot)) else { continue };
+        let number = opened.candidates[*candidate].superblock.dev_number as usize;
+        for (at, other) in opened.candidates.iter_mut().enumerate() {
+            let is_asked = at == *candidate || other.superblock.events == freshest.events;
+            if let Some(role) = other.superblock.roles.get_mut(number).filter(|_| is_asked) {
+                *role = Role::Slot(slot);
+            }
+        }
+        warn(&format!("{}: is taken as {slot}, its role without bit 15", opened.members[*candidate].name()));
     }
 }
 

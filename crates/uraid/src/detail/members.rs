@@ -40,6 +40,8 @@ struct Known {
     bitmaps: Vec<Result<BitmapImage, BitmapUnusable>>,
     /// By candidate.
     holders: Vec<Option<Holder>>,
+    /// By candidate: what else lives on it.
+    cautions: Vec<Vec<String>>,
 }
 
 /// Reads the members and reports the arrays that they belong to. Unreadable members are listed on stderr.
@@ -51,6 +53,7 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
             Ok(found) => {
                 known.names.push(name.clone());
                 known.holders.push(found.holder);
+                known.cautions.push(found.cautions);
                 known.bitmaps.push(found.bitmap.unwrap_or(Err(BitmapUnusable::NoRoom)));
                 let candidate = Candidate::new(found.superblock, found.size);
                 let bad_blocks = Some(found.bad_blocks);
@@ -69,6 +72,9 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
     // For the report, allow everything that changes nothing.
     let look = AssembleOptions { force: false, run: true, read_only: true };
     let outcome = assemble(&known.candidates, &look);
+    for (name, cautions) in known.names.iter().zip(&known.cautions) {
+        cautions.iter().for_each(|text| uraid_serve::log::warn(&format!("{name}: {text}")));
+    }
     let reports = match &outcome {
         Err(AssembleError::SeveralArrays { sets }) => {
             let sets = sets.iter().map(|set| known.only(&set.candidates));
@@ -135,13 +141,24 @@ impl Known {
             candidates: candidates.iter().map(|&at| self.candidates[at].clone()).collect(),
             bitmaps: candidates.iter().map(|&at| self.bitmaps[at].clone()).collect(),
             holders: candidates.iter().map(|&at| self.holders[at]).collect(),
+            cautions: candidates.iter().map(|&at| self.cautions[at].clone()).collect(),
         }
+    }
+
+    /// The members of which something is to be known before an advice is followed.
+    fn cautioned(&self) -> Vec<&str> {
+        let named = self.names.iter().zip(&self.cautions);
+        named.filter(|(_, cautions)| !cautions.is_empty()).map(|(name, _)| name.as_str()).collect()
     }
 
     /// An error with the members' names in it.
     fn text(&self, error: &AssembleError) -> String {
         let text = error.named(&|at| self.names[at].clone()).to_string();
-        std::error::Error::source(error).map_or(text.clone(), |cause| format!("{text}: {cause}"))
+        let text = std::error::Error::source(error).map_or(text.clone(), |cause| format!("{text}: {cause}"));
+        match self.cautioned()[..] {
+            [] => text,
+            ref names => format!("{text}; but first read what is said of {} above", names.join(", ")),
+        }
     }
 
     /// The report of all known members. `outcome` is that of all of them together; `time_max`: how long a member may

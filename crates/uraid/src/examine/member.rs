@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use uraid_block::{Sector, Sectors};
 use uraid_format::{Checksum, Superblock, Superblock090, SuperblockError, Version};
 use uraid_layout::{Layout, Level, Spec};
-use uraid_serve::metadata;
+use uraid_serve::log::warn;
+use uraid_serve::{cautions, metadata};
 
 /// The result for one member.
 pub(super) struct Examined {
@@ -45,6 +46,9 @@ pub(super) fn examine(path: &Path) -> Result<Examined, ProbeError> {
     };
     let refusal = Superblock::parse(&block, at, member.size()).err();
     let areas = areas::read(&member, &superblock);
+    let read = |at: u64, into: &mut [u8]| member.read_at(at, into).is_ok();
+    let cautions = cautions::of(&path.to_string_lossy(), member.size(), &superblock, read);
+    cautions.iter().for_each(|text| warn(&format!("{}: {text}", path.display())));
     Ok(Examined { path: path.to_owned(), size: member.size(), superblock, old, checksum, refusal, areas })
 }
 

@@ -137,6 +137,13 @@ fn shape(out: &mut String, superblock: &Superblock) {
     if has_layout {
         field(out, "Layout", &layout_word(level, superblock.layout));
     }
+    if superblock.logical_block_size != 0 {
+        field(
+            out,
+            "Logical Block Size",
+            &format!("{} bytes (kernels before 6.19 do not start it)", superblock.logical_block_size),
+        );
+    }
     let in_kib = format!("{}K", superblock.chunk.0 / 2);
     match level {
         Level::Raid1 => (),
@@ -150,6 +157,15 @@ pub(super) fn role(superblock: &Superblock) -> String {
     match superblock.own_role() {
         Role::Slot(slot) if superblock.features.contains(Features::REPLACEMENT) => {
             format!("Replacement device {}", slot.0)
+        }
+        Role::Slot(slot) if u32::from(slot.0) >= superblock.raid_disks => {
+            let unflagged = slot.0 & 0x7fff;
+            let hint = if unflagged != slot.0 && u32::from(unflagged) < superblock.raid_disks {
+                format!("; bit 15 set: slot {unflagged} with a vendor's error flag?")
+            } else {
+                String::new()
+            };
+            format!("Active device {0} ({0:#06x}: no slot of this array{hint})", slot.0)
         }
         Role::Slot(slot) => format!("Active device {}", slot.0),
         Role::Spare | Role::Faulty => "spare".to_owned(),

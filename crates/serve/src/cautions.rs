@@ -1,0 +1,93 @@
+//! What else lives on a device that carries a superblock: the array of that superblock may be long gone.
+//! Owns: how it is found, its words. Not here: the formats (`uraid_format`), several superblocks of one device (`metadata`),
+//! when it is said (the callers).
+//! Invariant: nothing is written. What cannot be read is not mentioned.
+//!
+//! ```text
+//!   disk0     |table|--- p1: a member of today's array ------------------|   [1.0 of an array of years ago]
+//!             a start of the old array would write over the table, and over the partition
+//! ```
+
+use crate::{dates, member_name, names};
+use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
+use uraid_format::partition;
+use uraid_format::signature::{self, Kind, Signature};
+use uraid_format::{Superblock, find, uuid};
+
+/// What to know before the array of this superblock is started in spite of something: one sentence each, without the name
+/// of the member. `read` fills bytes from a byte on, and says whether it could.
+pub fn of(
+    name: &str,
+    size: Sectors,
+    superblock: &Superblock,
+    mut read: impl FnMut(u64, &mut [u8]) -> bool,
+) -> Vec<String> {
+    let mut found = in_partitions(name, size, superblock, &mut read);
+    let data = Range::new(superblock.data_offset, superblock.data_size);
+    for mark in marks(Range::new(Sector(0), size), &mut read) {
+        let at = Sector(mark.at / SECTOR_BYTES as u64);
+        // What lies in the data is the array's.
+        let is_data = data.start <= at && at < data.end();
+        if is_other(mark.kind) && !is_data {
+            found.push(format!(
+                "carries {mark}, outside of the array's data: from before the array was made, or put there since"
+            ));
+        }
+    }
+    found
+}
+
+/// Whether a mark is of something that is not md's, and no partition table.
+fn is_other(kind: Kind) -> bool {
+    !kind.is_md() && kind != Kind::Gpt && kind != Kind::Mbr
+}
+
+/// Members of other arrays in partitions of the device.
+fn in_partitions(
+    name: &str,
+    size: Sectors,
+    own: &Superblock,
+    read: &mut impl FnMut(u64, &mut [u8]) -> bool,
+) -> Vec<String> {
+    // A window, or a partition, has no names for its parts.
+    if !member_name::is_whole(name) {
+        return Vec::new();
+    }
+    let table = partition::read(size.bytes(), |at, into| if read(at, into) { Ok(()) } else { Err(()) });
+    let Ok(table) = table else { return Vec::new() };
+    let mut found = Vec::new();
+    for part in table.partitions.iter().filter(|part| part.start.0 + part.length.0 <= size.0) {
+        let at = |sector: Sector| (part.start.0 + sector.0) * SECTOR_BYTES as u64;
+        let other = find(part.length, |sector, bytes| if read(at(sector), &mut bytes[..]) { Ok(()) } else { Err(()) });
+        let Ok(other) = other else { continue };
+        let other = other.superblock;
+        if other.set_uuid == own.set_uuid {
+            continue;
+        }
+        let age = match other.updated_seconds().cmp(&own.updated_seconds()) {
+            std::cmp::Ordering::Greater => "later than this superblock",
+            std::cmp::Ordering::Equal => "at the same time as this superblock",
+            std::cmp::Ordering::Less => "earlier than this superblock",
+        };
+        found.push(format!(
+            "has a partition table, and its partition {name}@p{} is a member of another array, {} ({}), updated {}, {age}: \
+             to start the array of the whole disk would write over both; `uraid zero-superblock {name}` takes only the \
+             superblock of the whole disk away",
+            part.number,
+            names::printable(&names::short_name(&other.set_name.as_str(), &other.set_uuid)),
+            uuid::text(&other.set_uuid),
+            dates::utc(other.updated_seconds()),
+        ));
+    }
+    found
+}
+
+fn marks(all: Range, read: &mut impl FnMut(u64, &mut [u8]) -> bool) -> Vec<Signature> {
+    let window = Sectors((signature::WINDOW_BYTES / SECTOR_BYTES) as u64).min(all.length);
+    let mut part = |from: Sector| {
+        let mut bytes = vec![0; window.len_bytes()];
+        if read(from.0 * SECTOR_BYTES as u64, &mut bytes) { bytes } else { Vec::new() }
+    };
+    let (head, tail) = (part(all.start), part(Sector(all.end().0 - window.0)));
+    signature::detect_all(&head, &tail, all.length)
+}
