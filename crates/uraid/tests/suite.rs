@@ -44,6 +44,7 @@ mod read_only;
 mod rebuilding;
 mod replacing;
 mod rescue;
+mod rescue_limits;
 mod reshaped;
 mod runtime_directory;
 mod several;

@@ -43,17 +43,30 @@ pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Opt
         complete_unprotected(opened, &freshest, (&name, level), &missing, size);
         return true;
     }
-    if !options.force {
-        let forced = AssembleOptions { force: true, ..*options };
-        if let Some(AssembleError::TooFewMembers { .. }) = outcome(opened, &forced) {
+    if options.force {
+        use_flagged_roles(opened, &freshest, &refused, &missing);
+        use_partly_recovered(opened, &freshest, &missing, |below, size| below >= size);
+    }
+    let forced = AssembleOptions { force: true, ..*options };
+    let Some(AssembleError::TooFewMembers { missing, .. }) = outcome(opened, &forced) else { return false };
+    if !options.force || !options.run {
+        let is_whole = |superblock: &Superblock| {
+            let has_mark = superblock.features.contains(Features::RECOVERY_OFFSET);
+            has_mark && superblock.recovery_offset >= superblock.size.0 && is_of(superblock, &freshest)
+        };
+        let whole = opened.candidates.iter().zip(&opened.members).filter(|(other, _)| is_whole(&other.superblock));
+        for (_, member) in whole.filter(|_| !options.force) {
             warn(&format!(
-                "{name}: --force copies what is left of a {level} that lacks members, and zeroes for the rest"
+                "{}: is being recovered, and its recovery offset is past its end: --force reads it as a whole member",
+                member.name()
             ));
         }
+        warn(&format!(
+            "{name}: --run --force copies what is left of a {level} that lacks members, and zeroes for the rest"
+        ));
         return false;
     }
-    use_flagged_roles(opened, &freshest, &refused, &missing);
-    use_partly_recovered(opened, &missing);
+    use_partly_recovered(opened, &freshest, &missing, |below, _| !below.is_zero());
     if let Some(AssembleError::TooFewMembers { missing, .. }) = outcome(opened, options) {
         complete_redundant(opened, &freshest, (&name, level), &missing);
     }
@@ -74,7 +87,8 @@ fn use_flagged_roles(opened: &mut Opened, freshest: &Superblock, refused: &[Refu
         let Some(slot) = reason.flagged_slot().filter(|slot| missing.contains(*slot)) else { continue };
         let number = opened.candidates[*candidate].superblock.dev_number as usize;
         for (at, other) in opened.candidates.iter_mut().enumerate() {
-            let is_asked = at == *candidate || other.superblock.events == freshest.events;
+            let is_fresh = is_of(&other.superblock, freshest) && other.superblock.events == freshest.events;
+            let is_asked = at == *candidate || is_fresh;
             if let Some(role) = other.superblock.roles.get_mut(number).filter(|_| is_asked) {
                 *role = Role::Slot(slot);
             }
@@ -83,16 +97,24 @@ fn use_flagged_roles(opened: &mut Opened, freshest: &Superblock, refused: &[Refu
     }
 }
 
-/// Takes members whose recovery has not ended for as much as they hold, in slots that have no other member.
-fn use_partly_recovered(opened: &mut Opened, missing: &SlotSet) {
+/// Takes members whose recovery has not ended for as much as they hold, in slots that have no other member. `is_enough`:
+/// by how much that is, and the size of a member.
+fn use_partly_recovered(
+    opened: &mut Opened,
+    freshest: &Superblock,
+    missing: &SlotSet,
+    is_enough: fn(Sectors, Sectors) -> bool,
+) {
     let Opened { members, candidates, .. } = opened;
     for (member, Candidate { superblock, .. }) in members.iter_mut().zip(candidates) {
-        let is_missed = superblock.own_role().slot().is_some_and(|slot| missing.contains(slot));
+        let is_missed = superblock.own_role().slot().is_some_and(|slot| missing.iter().any(|of| of == slot));
+        // One that left in the middle of its recovery has missed what was written since.
+        let is_current = is_of(superblock, freshest) && superblock.events.saturating_add(1) >= freshest.events;
         let shown = Features::RECOVERY_OFFSET.with(Features::REPLACEMENT).with(Features::RECOVERY_BITMAP);
         let is_recovered = superblock.features.without(shown) != superblock.features;
         let is_plain = !superblock.features.intersects(Features::RESHAPE_ACTIVE.with(Features::RECOVERY_BITMAP));
         let below = Sectors(superblock.recovery_offset.min(superblock.size.0));
-        if !is_missed || !is_recovered || !is_plain || below.is_zero() {
+        if !is_missed || !is_current || !is_recovered || !is_plain || !is_enough(below, superblock.size) {
             continue;
         }
         superblock.features = superblock.features.without(shown);
@@ -100,32 +122,34 @@ fn use_partly_recovered(opened: &mut Opened, missing: &SlotSet) {
         if below < size {
             member.add_bad(BadSectors::new([Range::new(start + below, size - below)]));
         }
+        let name = member.name();
         let percent = u128::from(below.0) * 100 / u128::from(size.0.max(1));
-        warn(&format!(
-            "{}: was recovered to {percent} %, and is read that far; what it lacks comes from the others, or is zeroes in \
-             the copy",
-            member.name()
-        ));
+        warn(&if below < size {
+            format!(
+                "{name}: was recovered to {percent} %, and is read that far; what it lacks comes from the others, or is \
+                 zeroes in the copy"
+            )
+        } else {
+            format!("{name}: is being recovered, and its recovery offset is past its end: it is read as a whole member")
+        });
     }
 }
 
 /// Gives each slot without a member one of which no sector can be read. The freshest superblocks list it.
 fn complete_redundant(opened: &mut Opened, freshest: &Superblock, (name, level): (&str, &str), missing: &SlotSet) {
+    let mut freshest = freshest.clone();
     for slot in missing.iter() {
-        let in_use: BTreeSet<u32> = opened.candidates.iter().map(|other| other.superblock.dev_number).collect();
-        let mut roles = freshest.roles.clone();
+        let own = opened.candidates.iter().filter(|other| is_of(&other.superblock, &freshest));
+        let in_use: BTreeSet<u32> = own.map(|other| other.superblock.dev_number).collect();
         let free = |number: &usize| !in_use.contains(&(*number as u32));
-        let listed = (0..roles.len()).filter(free).find(|at| roles[*at].slot() == Some(slot));
-        let is_empty = |at: &usize| roles[*at].slot().is_none();
-        let number = listed.or_else(|| (0..roles.len()).filter(free).find(is_empty)).unwrap_or(roles.len());
-        roles.resize(roles.len().max(number + 1), Role::Spare);
-        for other in opened.candidates.iter_mut().filter(|other| other.superblock.events == freshest.events) {
-            let table = &mut other.superblock.roles;
-            table.resize(table.len().max(roles.len()), Role::Spare);
-            table[number] = Role::Slot(slot);
+        let listed = (0..freshest.roles.len()).filter(free).find(|at| freshest.roles[*at].slot() == Some(slot));
+        let empty = (0..freshest.roles.len()).filter(free).find(|at| freshest.roles[*at].slot().is_none());
+        let number = listed.or(empty).unwrap_or(freshest.roles.len());
+        let tables = opened.candidates.iter_mut().map(|other| &mut other.superblock);
+        for own in tables.filter(|own| is_of(own, &freshest) && own.events == freshest.events) {
+            list(&mut own.roles, number, slot);
         }
-        roles[number] = Role::Slot(slot);
-        let freshest = Superblock { roles, ..freshest.clone() };
+        list(&mut freshest.roles, number, slot);
         let Some(mut superblock) = superblock(&freshest, slot, freshest.data_size) else { return };
         let shown = Features::RECOVERY_OFFSET.with(Features::REPLACEMENT).with(Features::RECOVERY_BITMAP);
         superblock.features = superblock.features.without(shown);
@@ -134,6 +158,17 @@ fn complete_redundant(opened: &mut Opened, freshest: &Superblock, (name, level):
         opened.candidates.push(Candidate::new(superblock, device_size));
         opened.members.push(stand_in(slot, device_size));
     }
+}
+
+/// Whether a superblock is of the same array.
+fn is_of(one: &Superblock, array: &Superblock) -> bool {
+    one.set_uuid == array.set_uuid
+}
+
+/// Lists a device in a slot.
+fn list(roles: &mut Vec<Role>, number: usize, slot: Slot) {
+    roles.resize(roles.len().max(number + 1), Role::Spare);
+    roles[number] = Role::Slot(slot);
 }
 
 fn complete_unprotected(

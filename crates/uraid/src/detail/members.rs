@@ -212,9 +212,9 @@ impl Known {
             | AssembleError::NeedsRun { .. }
             | AssembleError::Layout(_) => {}
         }
-        let template = self.freshest();
         let left_out = self.left_out(error);
         let is_left_out = |at: usize| left_out.iter().any(|(other, _)| *other == at);
+        let template = self.freshest(is_left_out);
         let mut members: Vec<Member> =
             (0..self.names.len()).filter(|&at| !is_left_out(at)).map(|at| self.by_role(at, template)).collect();
         let slots = u16::try_from(template.raid_disks).unwrap_or(u16::MAX).min(SlotSet::SLOTS_MAX);
@@ -233,10 +233,13 @@ impl Known {
     }
 
     /// The superblock with the most events, of those with a slot if there are any.
-    fn freshest(&self) -> &Superblock {
-        let superblocks = self.candidates.iter().rev().map(|candidate| &candidate.superblock);
-        let freshest = superblocks.max_by_key(|superblock| (superblock.own_role().slot().is_some(), superblock.events));
-        freshest.expect("a set has members")
+    fn freshest(&self, is_left_out: impl Fn(usize) -> bool) -> &Superblock {
+        // One that is left out may be of another array.
+        let rank = |(at, candidate): &(usize, &Candidate)| {
+            (!is_left_out(*at), candidate.superblock.own_role().slot().is_some(), candidate.superblock.events)
+        };
+        let freshest = self.candidates.iter().enumerate().rev().max_by_key(rank);
+        &freshest.expect("a set has members").1.superblock
     }
 
     /// The candidates that the error is about, and why.
