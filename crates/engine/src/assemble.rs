@@ -104,6 +104,14 @@ pub struct MemberPlan {
     pub bad_blocks: BadBlockLog,
 }
 
+impl MemberPlan {
+    /// Whether it is the second member of a slot, and holds everything: both stay.
+    pub fn is_whole_replacement(&self) -> bool {
+        let has_offset = self.superblock.features.contains(Features::RECOVERY_OFFSET);
+        matches!(self.place, Place::Replacing { below, .. } if !has_offset && below >= self.superblock.size)
+    }
+}
+
 /// A candidate that is left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {

@@ -82,6 +82,8 @@ pub struct Status {
     pub slots: u16,
     /// Slots whose member works.
     pub usable: SlotSet,
+    /// Slots of two members that held everything at the start, and stay.
+    pub at_rest: SlotSet,
     /// The state of the gate.
     pub gate: Gate,
     /// Whether the superblocks say dirty.
@@ -217,7 +219,8 @@ impl<W: World> Lifecycle<W> {
         assert!(steward.master().lagging_images().is_empty(), "all members have the freshest superblock");
         let is_to_be_recorded = {
             let master = steward.master();
-            master.leaves_a_slot_out() || master.needs_resync() || !master.is_recorded()
+            let is_due = master.leaves_a_slot_out() || master.needs_resync() || !master.is_recorded();
+            is_due || master.is_dirty_without_need()
         };
         if is_to_be_recorded {
             mark::hit(Mark::StartRecorded);
@@ -353,6 +356,7 @@ impl<W: World> Lifecycle<W> {
             level: steward.shared.layout.level(),
             slots: steward.shared.layout.slots(),
             usable: master.readable(),
+            at_rest: master.at_rest(),
             gate: master.gate(),
             is_dirty: master.is_dirty(),
             events: master.events(),

@@ -170,6 +170,8 @@ pub(crate) struct Master {
     shown_recovered: SlotSet,
     /// Slots in which a member that recovers lacks only what the bitmap names. Of no meaning for the others.
     by_bits: SlotSet,
+    /// Slots whose second member held everything at the start, and stays beside the first.
+    at_rest: SlotSet,
     /// Members that became the second of a slot, in this order.
     seconds: Vec<usize>,
     /// The spare that the superblocks do not list yet.
@@ -258,6 +260,7 @@ impl Master {
             is_suspect: false,
             shown_recovered: SlotSet::EMPTY,
             by_bits: recovery::by_bits(plan),
+            at_rest: replace::whole_at_start(plan),
             seconds: replace::seconds(plan),
             joining: None,
             returning: None,
@@ -543,6 +546,11 @@ impl Master {
     /// Whether a resync runs, or should.
     pub(crate) fn needs_resync(&self) -> bool {
         self.resync_from.is_some() && !self.is_suspect
+    }
+
+    /// Whether the superblocks say dirty, and nothing could differ: of a mirror with one member left.
+    pub(crate) fn is_dirty_without_need(&self) -> bool {
+        self.template.is_dirty() && self.resync_from.is_none() && !self.is_dirty
     }
 
     pub(crate) fn has_opened(&self) -> bool {

@@ -422,8 +422,14 @@ fn a_role_outside_the_array_is_none() {
     members[3].superblock.roles.truncate(3);
     let plan = assemble(&members, &RUN).unwrap();
     assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
-    let refused = |candidate| Refused { candidate, reason: Refusal::NoRole };
-    assert_eq!(plan.refused, [refused(2), refused(3)]);
+    let no_slot = Refusal::NoSlot { found: Slot(3), slots: 3 };
+    let refused = [(2, no_slot), (3, Refusal::NoRole)].map(|(candidate, reason)| Refused { candidate, reason });
+    assert_eq!(plan.refused, refused);
+    // A vendor's flag names the slot that the member had.
+    for (raw, slot) in [(0x8002, Some(2)), (0x8003, None), (3, None), (0xc002, None)] {
+        let refusal = Refusal::NoSlot { found: Slot(raw), slots: 3 };
+        assert_eq!(refusal.flagged_slot(), slot.map(Slot), "{raw:#x}");
+    }
 }
 
 #[test]

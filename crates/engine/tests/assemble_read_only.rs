@@ -346,7 +346,6 @@ fn what_would_be_read_wrongly_is_refused_even_with_force() {
     let cases = [
         (Features::RESHAPE_ACTIVE, Unsupported::ReshapeFields(uraid_format::ReshapeError::Empty)),
         (Features::NEW_OFFSET, Unsupported::Reshape),
-        (Features::JOURNAL, Unsupported::Journal),
         (Features::CLUSTERED.with(Features::BITMAP_OFFSET), Unsupported::Clustered),
         (Features(1 << 13), Unsupported::Features(1 << 13)),
     ];
@@ -362,6 +361,18 @@ fn what_would_be_read_wrongly_is_refused_even_with_force() {
     assert_eq!(assemble(&members, &FORCE).unwrap_err(), AssembleError::TooManySlots { found: 257, maximum: 256 });
     members.iter_mut().for_each(|member| (member.superblock.layout, member.superblock.raid_disks) = (99, 3));
     assert!(matches!(assemble(&members, &FORCE), Err(AssembleError::Layout(_))));
+}
+
+#[test]
+fn an_array_with_a_journal_is_only_read_and_only_by_force() {
+    let mut members = array(Level::Raid5, 3, 0);
+    members.iter_mut().for_each(|member| member.superblock.features = Features::JOURNAL);
+    assert_eq!(start(&members).unwrap_err(), AssembleError::Unsupported(Unsupported::Journal));
+    assert_eq!(assemble(&members, &FORCE).unwrap().read_only, Some(ReadOnlyReason::Journal));
+    // The journal itself, if it is given.
+    members[2].superblock.roles[2] = Role::Journal;
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!(plan.refused, [Refused { candidate: 2, reason: Refusal::Journal }]);
 }
 
 #[test]

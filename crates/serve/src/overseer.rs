@@ -156,6 +156,9 @@ impl Overseer {
         Some(match status.members[index] {
             MemberState::Active(slot) => entry(Some(slot), "active sync", None),
             MemberState::Recovering { slot, .. } => entry(Some(slot), "spare rebuilding", None),
+            MemberState::Replacing { slot, .. } if status.at_rest.contains(slot) => {
+                entry(Some(slot), report::WHOLE_REPLACEMENT, None)
+            }
             MemberState::Replacing { slot, .. } => entry(Some(slot), report::REPLACEMENT, None),
             MemberState::Spare => entry(None, "spare", None),
             MemberState::Removed => return None,

@@ -244,6 +244,8 @@ pub fn flag_words(flags: impl IntoIterator<Item = MemberFlag>) -> Vec<String> {
 
 /// mdadm's words for a member that replaces another one, in [`Member::state`].
 pub const REPLACEMENT: &str = "spare rebuilding replacement";
+/// The state of one that holds everything, and stays beside the other.
+pub const WHOLE_REPLACEMENT: &str = "active sync replacement";
 
 /// The last word of the state of an array that does not run.
 pub const NOT_STARTED: &str = "Not Started";

@@ -118,6 +118,16 @@ fn announce<'a>(name: &str, plan: &StartPlan, read_only: Option<String>, member:
             let (member, size) = (member(at), recovering.superblock.size.0);
             warn(&format!("{name}: {member} ({slot}) holds {} of {size} sectors: its recovery continues", below.0));
         }
+        if let Place::Replacing { slot, .. } = recovering.place
+            && recovering.is_whole_replacement()
+        {
+            let second = member(at);
+            warn(&format!(
+                "{name}: {slot} has two members that hold everything, and {second} is the replacement: both stay; `uraid \
+                 replace {name} {}` gives {second} the slot, `uraid fail {name} {second}` leaves it to the other",
+                slot.0
+            ));
+        }
     }
     if let Some(reason) = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested)) {
         warn(&format!("{name}: opened read-only: {reason}"));

@@ -329,3 +329,17 @@ fn an_old_array_of_a_whole_disk_is_told_from_that_of_its_partition_before_any_ad
     let detail = scratch.uraid(["detail", &text(&disks[0])]);
     assert!(detail.stderr.contains(&said) && detail.stdout.contains("but first read"), "{detail:?}");
 }
+
+/// A member alone has nothing that it could differ from.
+#[test]
+fn a_mirror_with_one_member_left_is_clean_after_a_stop_that_says_so() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 6 * MIB);
+    let bytes = filled(&scratch, "home", "-l 1 -n 2", &members);
+    change(&members, &[(RESYNC_OFFSET, &[0; 8])]);
+    let served = scratch.ready(&["--run"], &members[..1]);
+    assert_eq!(served.first_difference(&bytes), None);
+    served.stop().expect_done().expect_said(&["is stopped and clean"]);
+    let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
+    assert!(shown.contains("State : clean"), "{shown}");
+}

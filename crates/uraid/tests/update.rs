@@ -188,7 +188,7 @@ fn what_cannot_be_updated_is_refused_and_stays_as_it_was() {
     refused("no-ppl", &new, "new: is dirty");
     refused("ppl", &[&members[..], &members[..1]].concat(), "a member is named twice");
     let misused = [
-        ("policy", "expected ppl, no-ppl, resync, name, homehost, no-bbl, bbl, uuid or devicesize"),
+        ("policy", "expected ppl, no-ppl, resync, name, homehost, no-bbl, bbl, uuid, devicesize, logical-block-size"),
         ("metadata", "uraid does not change that: use mdadm"),
         ("name --name x --uuid 1234abcd123412341234567890abcdef", "--uuid is for update uuid"),
         ("force-no-bbl", "they would be read as if they were good"),

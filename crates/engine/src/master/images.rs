@@ -91,6 +91,7 @@ impl Master {
             before = before.with(Features::REPLACEMENT);
         }
         (superblock.features, superblock.recovery_offset) = match self.members[member] {
+            MemberState::Replacing { slot, .. } if self.at_rest.contains(slot) => (before, 0),
             MemberState::Replacing { below, .. } => (before.with(Features::RECOVERY_OFFSET), below.0),
             MemberState::Recovering { slot, below } if !self.shown_recovered.contains(slot) => {
                 let by_bits = if self.by_bits.contains(slot) { Features::RECOVERY_BITMAP } else { Features::default() };

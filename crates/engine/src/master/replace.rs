@@ -9,16 +9,25 @@ use crate::mark::{self, Mark};
 use crate::verdict::Operation;
 use crate::view::Gate;
 use crate::{MemberPlan, Place, StartPlan};
-use uraid_block::{ErrorKind, Sectors, Slot, Tick};
+use uraid_block::{ErrorKind, Sectors, Slot, SlotSet, Tick};
 
 /// A step of a replacement.
 pub(crate) enum Replace {
     /// A spare becomes the second member of this slot: the next superblocks say so.
     Begin { member: usize, slot: Slot },
+    /// The second member of this slot, which held everything at the start, is to have it alone.
+    Resume(Slot),
     /// The second member of this slot holds what is below this, and was flushed.
     Checkpoint(Slot, Sectors),
     /// It holds everything, and was flushed: it has the slot alone, and the first member has none any more.
     End(Slot, Tick),
+}
+
+/// Slots whose second member holds everything and whose first one is there. md leaves both of them, and which one is to
+/// stay is their owner's choice.
+pub(super) fn whole_at_start(plan: &StartPlan) -> SlotSet {
+    let whole = plan.members.iter().filter(|member| member.is_whole_replacement());
+    whole.filter_map(|member| member.superblock.own_role().slot()).collect()
 }
 
 /// The second members of slots at a start.
@@ -41,9 +50,19 @@ impl Master {
         })
     }
 
-    /// The slots with a second member.
+    /// The slots with a second member that is to get what the first one holds, and then the slot.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = Slot> {
-        (0..self.slots).map(Slot).filter(|slot| self.replacing(*slot).is_some())
+        (0..self.slots).map(Slot).filter(|slot| self.replacing(*slot).is_some() && !self.at_rest.contains(*slot))
+    }
+
+    /// The slots of such members.
+    pub(crate) fn at_rest(&self) -> SlotSet {
+        self.at_rest.iter().filter(|slot| self.replacing(*slot).is_some()).collect()
+    }
+
+    /// The second member of a slot that held everything at the start, and stays beside the first.
+    pub(crate) fn second_at_rest(&self, slot: Slot) -> Option<usize> {
+        self.replacing(slot).filter(|_| self.at_rest.contains(slot)).map(|(member, _)| member)
     }
 
     /// How far the second member of this slot holds what the first one does, as the superblocks say.
@@ -95,8 +114,10 @@ impl Master {
             Replace::Begin { member, slot } => {
                 self.members[member] = MemberState::Replacing { slot, below: Sectors::ZERO };
                 self.seconds.push(member);
+                self.at_rest.remove(slot);
                 self.version += 1;
             }
+            Replace::Resume(slot) => self.at_rest.remove(slot),
             Replace::Checkpoint(slot, copied) => {
                 let (member, below) = self.replacing(slot).expect("it was checked");
                 self.members[member] = MemberState::Replacing { slot, below: below.max(copied) };
@@ -120,6 +141,7 @@ impl Master {
                 assert!(self.replacing(*slot).is_none(), "a slot has two members at most");
                 assert!(self.gate == Gate::Open && self.is_recorded, "an array takes a spare while it serves");
             }
+            Replace::Resume(slot) => assert!(self.replacing(*slot).is_some(), "it has two members"),
             Replace::Checkpoint(slot, _) => {
                 assert!(self.replacing(*slot).is_some() && self.frozen.is_none(), "a copy goes on");
             }

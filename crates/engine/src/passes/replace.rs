@@ -100,6 +100,12 @@ impl<W: World> Passes<W> {
         let steward = &self.steward;
         let (epoch, spare) = {
             let _one = steward.transition.acquire(1).await;
+            let at_rest = steward.master().second_at_rest(slot);
+            if let Some(second) = at_rest.filter(|second| with.is_none_or(|with| with == *second)) {
+                steward.check_open()?;
+                steward.publish(Change::Replace(Replace::Resume(slot))).await;
+                return Ok(second);
+            }
             let spare = self.check_replace(slot, with)?;
             // Every bit must be on the spare before any write goes to it.
             if let Some(bitmap) = self.bitmap.get()

@@ -21,7 +21,9 @@ use uraid_serve::assembly;
 use uraid_serve::client;
 use uraid_serve::member_name;
 use uraid_serve::opening::{self, Timeouts};
-use uraid_serve::report::{InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, flag_words};
+use uraid_serve::report::{
+    InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, WHOLE_REPLACEMENT, flag_words,
+};
 
 /// The reports of the members' arrays.
 pub(super) struct Told {
@@ -309,6 +311,7 @@ fn report_of(plan: &StartPlan, paths: &[String], left_out: Vec<LeftOut>) -> Repo
             Place::Slot(slot) if plan.forced.raised.contains(&found.candidate) => (Some(slot.0), "stale"),
             Place::Slot(slot) => (Some(slot.0), "active sync"),
             Place::Recovering { slot, .. } => (Some(slot.0), "spare rebuilding"),
+            Place::Replacing { slot, .. } if found.is_whole_replacement() => (Some(slot.0), WHOLE_REPLACEMENT),
             Place::Replacing { slot, .. } => (Some(slot.0), REPLACEMENT),
             Place::Spare => (None, "spare"),
         };
