@@ -103,11 +103,14 @@ pub fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
         lines.push(format!("it can only be read: {}", ReadOnlyReason::Journal));
     }
     if plan.forced.is_dirty_degraded {
-        lines.push(
-            "the array was dirty and is degraded: by --force it starts all the same; what the missing members held may \
-             be computed wrongly where writes were in flight: check the data"
-                .to_owned(),
-        );
+        let (why, places) = match plan.template.is_dirty() {
+            true => ("the array was dirty and is degraded", "writes were in flight"),
+            false => ("the array is degraded, and members were taken that missed changes", "they missed some"),
+        };
+        lines.push(format!(
+            "{why}: by --force it starts all the same; what the missing members held may be computed wrongly where \
+             {places}: check the data"
+        ));
     }
     if plan.forced.is_split_brain {
         lines.push("the members tell several histories: by --force the freshest one was chosen".to_owned());

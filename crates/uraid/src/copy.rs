@@ -160,7 +160,10 @@ fn assemble(args: &CopyArgs) -> Result<Source, CopyError> {
             && let Some(outcome) = assemble_half_reshaped(&opened.candidates, &options)
         {
             let names = opened.names();
-            let both = outcome.map_err(|error| ServeError::from(NamedError::new(error, &names)))?;
+            let both = outcome.map_err(|error| {
+                reshaped::announce_positions(&opened);
+                ServeError::from(NamedError::new(error, &names))
+            })?;
             return Ok(reshaped::source(&opened, both, options.force));
         }
         arrays.push(opened.assemble(&options).map_err(ServeError::from)?);

@@ -129,8 +129,10 @@ pub enum AssembleError {
         slots: u16,
         /// The least number that is enough.
         expected: usize,
-        /// Slots without a member.
+        /// Slots without a member in sync.
         missing: SlotSet,
+        /// The candidates in these slots that hold only a part of what they must.
+        recovering: Box<[PartlyRecovered]>,
         /// The candidates that were left out, and why.
         refused: Vec<Refused>,
         /// Whether `--force` can help: a stale member could fill a slot.
@@ -243,15 +245,24 @@ impl AssembleError {
     }
 
     fn write_too_few(&self, out: &mut fmt::Formatter<'_>, name: Name<'_>) -> fmt::Result {
-        let AssembleError::TooFewMembers { level, found, slots, expected, missing, refused, can_force } = self else {
+        let AssembleError::TooFewMembers { level, found, slots, expected, missing, recovering, refused, can_force } =
+            self
+        else {
             unreachable!("called for this variant alone");
         };
+        let missing = &missing.minus(recovering.iter().map(|member| member.slot).collect());
         write!(out, "found {found} of {slots} members, {level} needs ")?;
         match found < expected {
             true => write!(out, "at least {expected}")?,
             false => out.write_str("others: all copies of some data are missing")?,
         }
-        write!(out, "; {}", without_member(missing))?;
+        if !missing.is_empty() {
+            write!(out, "; {}", without_member(missing))?;
+        }
+        for PartlyRecovered { candidate, slot, found, expected } in recovering {
+            let (name, found, expected) = (name(*candidate), found.0, expected.0);
+            write!(out, "; {name} ({slot}) is only partly recovered, {found} of {expected} sectors")?;
+        }
         write_refused(out, refused, name)?;
         match (is_one_not_given(missing, refused), can_force) {
             (true, true) => {

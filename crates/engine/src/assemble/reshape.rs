@@ -75,7 +75,11 @@ fn decide(candidates: &[Candidate], options: &AssembleOptions) -> Result<HalfRes
     let options = AssembleOptions { read_only: true, ..*options };
     let old = assemble(&in_shape(candidates, |plan| plan.from)?, &options);
     let new = assemble(&joined(in_shape(candidates, |plan| plan.to)?), &options);
-    let either = new.as_ref().or(old.as_ref()).map_err(Clone::clone)?;
+    // All members have a slot of the wider geometry: what is missing is told by the new one.
+    let either = match (&new, &old) {
+        (Ok(either), _) | (Err(_), Ok(either)) => either,
+        (Err(error), Err(_)) => return Err(error.clone()),
+    };
     let freshest = either.members.iter().map(|member| &candidates[member.candidate].superblock);
     let freshest = freshest.max_by_key(|superblock| superblock.events).expect("a plan has members");
     let Some(plan) = reshape_plan(freshest)? else {

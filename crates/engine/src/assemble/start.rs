@@ -225,6 +225,7 @@ fn too_few(candidates: &[Candidate], chosen: &Chosen, spec: &Spec, layout: Optio
         slots: spec.raid_disks,
         expected: usize::from(expected),
         missing,
+        recovering: partly_recovered(candidates, chosen, missing).into_boxed_slice(),
         refused: chosen.refused.clone(),
         can_force: chosen.refused.iter().any(could_fill),
     }

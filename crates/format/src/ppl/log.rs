@@ -53,26 +53,24 @@ impl PplLog {
         Some(PplLog::read(area.length.len_bytes() as u64, &superblock.set_uuid, |at, into| read(start + at, into)))
     }
 
+    /// The last header of the log beside a superblock: the one that counts. `None`: there is no log, or no good header at
+    /// its start.
+    pub fn last_header_beside(
+        superblock: &Superblock,
+        mut read: impl FnMut(u64, &mut [u8]) -> bool,
+    ) -> Option<PplHeader> {
+        let area = superblock.ppl_extent()?;
+        let start = area.start.0 * SECTOR_BYTES as u64;
+        let last = last_header(area.length.len_bytes() as u64, &superblock.set_uuid, |at, into| read(start + at, into));
+        last.map(|last| last.header)
+    }
+
     /// Reads a log in an area of so many bytes. `read` counts from its start.
     fn read(area: u64, set_uuid: &[u8; 16], mut read: impl FnMut(u64, &mut [u8]) -> bool) -> PplLog {
-        let mut last: Option<(u64, PplHeader)> = None;
-        let mut is_complete = false;
-        let mut at = 0;
-        while at + (PPL_HEADER_BYTES as u64) < area {
-            let mut bytes = [0; PPL_HEADER_BYTES];
-            let header = read(at, &mut bytes).then(|| PplHeader::parse(&bytes, set_uuid).ok()).flatten();
-            let falls = |header: &PplHeader| last.as_ref().is_some_and(|last| last.1.generation > header.generation);
-            let Some(header) = header.filter(|header| !falls(header)) else { break };
-            is_complete |= at == 0 && header.is_complete();
-            let next = at + header.log_bytes();
-            last = Some((at, header));
-            if is_complete && at > 0 {
-                // What is behind it is partial parity, or what md has left.
-                break;
-            }
-            at = next;
-        }
-        let Some((at, header)) = last else { return PplLog { state: PplState::Damaged, stretches: Vec::new() } };
+        let Some(last) = last_header(area, set_uuid, &mut read) else {
+            return PplLog { state: PplState::Damaged, stretches: Vec::new() };
+        };
+        let LastHeader { at, header, is_complete } = last;
         let mut stretches = Vec::with_capacity(header.entries.len());
         let mut at = at + PPL_HEADER_SECTORS.len_bytes() as u64;
         for entry in &header.entries {
@@ -91,6 +89,36 @@ impl PplLog {
         };
         PplLog { state, stretches }
     }
+}
+
+/// The header of a log that counts.
+struct LastHeader {
+    /// Where it is in the area, in bytes.
+    at: u64,
+    header: PplHeader,
+    /// Whether the first header says that the log is complete.
+    is_complete: bool,
+}
+
+fn last_header(area: u64, set_uuid: &[u8; 16], mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Option<LastHeader> {
+    let mut last: Option<(u64, PplHeader)> = None;
+    let mut is_complete = false;
+    let mut at = 0;
+    while at + (PPL_HEADER_BYTES as u64) < area {
+        let mut bytes = [0; PPL_HEADER_BYTES];
+        let header = read(at, &mut bytes).then(|| PplHeader::parse(&bytes, set_uuid).ok()).flatten();
+        let falls = |header: &PplHeader| last.as_ref().is_some_and(|last| last.1.generation > header.generation);
+        let Some(header) = header.filter(|header| !falls(header)) else { break };
+        is_complete |= at == 0 && header.is_complete();
+        let next = at + header.log_bytes();
+        last = Some((at, header));
+        if is_complete && at > 0 {
+            // What is behind it is partial parity, or what md has left.
+            break;
+        }
+        at = next;
+    }
+    last.map(|(at, header)| LastHeader { at, header, is_complete })
 }
 
 #[cfg(test)]

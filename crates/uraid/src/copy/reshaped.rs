@@ -46,6 +46,23 @@ pub(super) fn source(opened: &Opened, both: HalfReshaped, is_forced: bool) -> So
     Source { stack, identity, parts }
 }
 
+/// Says which members left the reshape earlier than the one that is furthest.
+pub(super) fn announce_positions(opened: &Opened) {
+    let positions = opened.candidates.iter().zip(&opened.members).filter_map(|(candidate, member)| {
+        let plan = candidate.superblock.reshape_plan().ok()??;
+        Some((plan, candidate.superblock.events, member.name()))
+    });
+    let positions: Vec<_> = positions.collect();
+    let Some((freshest, events, _)) = positions.iter().max_by_key(|(_, events, _)| *events) else { return };
+    for (own, of_member, name) in positions.iter().filter(|(own, ..)| own.position != freshest.position) {
+        warn(&format!(
+            "{name}: has {of_member} events, the freshest member {events}: its reshape stood at sector {} of the array, that \
+             of the array at {}",
+            own.position.0, freshest.position.0
+        ));
+    }
+}
+
 fn slot_of(start: &StartPlan, member: usize) -> Option<Slot> {
     match start.members[member].place {
         Place::Slot(slot) => Some(slot),

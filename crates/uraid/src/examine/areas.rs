@@ -13,7 +13,7 @@ use uraid_block::{SECTOR_BYTES, Sector};
 use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::{BITMAP_HEADER_BYTES, BitmapHeader, BitmapStatistics, ChunkState};
 use uraid_format::journal::JournalBlock;
-use uraid_format::ppl::PplHeader;
+use uraid_format::ppl::{PplHeader, PplLog};
 use uraid_format::{Features, Role, SUPERBLOCK_BYTES, Superblock, uuid};
 
 /// The most bytes of a bitmap that are read: 64 MiB, which hold a bit for each 64 MiB of 32 PiB. A longer bitmap is
@@ -38,8 +38,10 @@ pub(super) fn read(member: &Unclaimed, superblock: &Superblock) -> Areas {
         bad_blocks: member.bad_blocks(superblock).map_err(list_error).transpose(),
         bitmap: has_bitmap.then(|| bitmap(member, superblock.bitmap_start())),
         ppl: superblock.ppl_word().map(|_| {
+            // md's log is a ring: the last header counts, not the first.
+            let last = PplLog::last_header_beside(superblock, |at, into| member.read_at(at, into).is_ok());
             let bytes = block(member, superblock.ppl_extent().map(|log| log.start))?;
-            PplHeader::parse(&bytes, id).map_err(text_of)
+            last.map_or_else(|| PplHeader::parse(&bytes, id).map_err(text_of), Ok)
         }),
         // A journal's recovery_offset is the place where the log begins, in sectors of the journal's data.
         journal: is_journal.then(|| {
