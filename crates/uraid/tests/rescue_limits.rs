@@ -343,3 +343,42 @@ fn a_mirror_with_one_member_left_is_clean_after_a_stop_that_says_so() {
     let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
     assert!(shown.contains("State : clean"), "{shown}");
 }
+
+/// As md leaves it: which of the two is to stay is their owner's choice.
+#[test]
+fn a_complete_replacement_stays_beside_its_member_until_it_is_told_which_one_goes() {
+    const DEV_NUMBER: usize = 160;
+    const DEVICE_UUID: usize = 168;
+    const REPLACEMENT: u32 = 16;
+    for (command, gone, left) in [("fail", 2, 1), ("replace", 1, 2)] {
+        let scratch = Scratch::new();
+        let mut members = scratch.members("m", 2, 6 * MIB);
+        let bytes = filled(&scratch, "home", "-l 1 -n 2", &members);
+        let second = scratch.path("second");
+        fs::copy(&members[1], &second).expect("a copy");
+        members.push(second);
+        set_role(&members, 2, 1);
+        let fields: [(usize, &[u8]); 3] =
+            [(DEV_NUMBER, &2_u32.to_le_bytes()), (DEVICE_UUID, &[9; 16]), (FEATURES, &REPLACEMENT.to_le_bytes())];
+        change(&members[2..], &fields);
+        for _ in 0..2 {
+            let served = scratch.ready(&[], &members);
+            served.wait_for("slot 1 has two members that hold everything");
+            let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
+            assert!(shown.contains("active sync replacement") && shown.contains("State : clean [2/2] [UU]"), "{shown}");
+            served.write_all(0, &bytes[..4096]);
+            served.stop().expect_done();
+            let shown = scratch.uraid(["examine", &text(&members[2])]).expect_done().stdout;
+            assert!(shown.contains("Device Role : Replacement device 1"), "{shown}");
+        }
+        let served = scratch.ready(&[], &members);
+        let word = if command == "fail" { text(&members[2]) } else { "1".to_owned() };
+        scratch.uraid([command, "home", &word]).expect_done();
+        served.wait_for(if command == "fail" { "is faulty: by command" } else { "was replaced, and may be removed" });
+        crate::common::wait(|| scratch.uraid(["remove", "home", &text(&members[gone])]).code == Some(0))
+            .expect("it may be");
+        scratch.uraid(["fail", "home", &text(&members[0])]).expect_done();
+        assert_eq!(served.first_difference(&bytes), None, "{command}: member {left} has it all");
+        served.stop().expect_done();
+    }
+}

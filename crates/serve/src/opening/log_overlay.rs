@@ -92,3 +92,135 @@ impl Row<'_> {
         ranges.iter().any(|bad| Range::new(bad.start, bad.length).overlaps(place))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::ArraySector;
+    use uraid_engine::{AssembleOptions, Candidate, assemble};
+    use uraid_format::Superblock;
+    use uraid_format::create::{CreateOptions, NewMember, NewPolicy, create};
+    use uraid_format::ppl::{PPL_HEADER_BYTES, PplEntry, PplHeader, PplLog, parity_checksum};
+    use uraid_layout::Level;
+
+    const SLOTS: u16 = 4;
+    const CHUNK: u64 = 16;
+    const DEVICE: Sectors = Sectors(8192);
+    /// What one write of the log takes: a header, and the parity of a page.
+    const STEP: u64 = 2 * PPL_HEADER_BYTES as u64;
+    const PAGE: usize = 4096;
+
+    fn superblocks() -> Vec<Superblock> {
+        let options = CreateOptions {
+            layout: 2,
+            chunk: Sectors(CHUNK),
+            size: Some(Sectors(CHUNK * 4)),
+            policy: NewPolicy::Ppl,
+            ..CreateOptions::new(Level::Raid5, SLOTS, [7; 16])
+        };
+        let device = |n: u16| NewMember::Device { size: DEVICE, uuid: [n as u8 + 1; 16] };
+        let made = create(&options, &(0..SLOTS).map(device).collect::<Vec<_>>()).expect("an array");
+        made.superblocks.into_iter().flatten().collect()
+    }
+
+    fn page(seed: u8) -> Vec<u8> {
+        (0..PAGE).map(|at| (at as u8).wrapping_mul(seed | 1) ^ seed).collect()
+    }
+
+    fn xor(blocks: &[&[u8]]) -> Vec<u8> {
+        (0..PAGE).map(|at| blocks.iter().fold(0, |sum, block| sum ^ block[at])).collect()
+    }
+
+    fn written(claimed: &Claimed, at: u64, bytes: &[u8]) {
+        claimed.write_at(at, bytes).expect("memory");
+    }
+
+    /// Row 0 of a raid5 of four: data on 0, 1, 2, parity on 3. A write of slot `torn` was cut short after its data; md's log
+    /// on slot 3 names it, at this place of the ring, behind older headers.
+    fn members(torn: u16, position: u64, name: &str) -> (Vec<Superblock>, Vec<Vec<u8>>) {
+        let superblocks = superblocks();
+        let old: Vec<Vec<u8>> = (0..3).map(|slot| page(slot * 40 + 3)).collect();
+        let new = page(200);
+        let others: Vec<&[u8]> = (0..3).filter(|slot| *slot != torn).map(|slot| &old[usize::from(slot)][..]).collect();
+        let partial = xor(&others);
+        for (slot, superblock) in (0..).zip(&superblocks) {
+            let claimed = Claimed::open(format!("mem:{}:{name}{slot}", DEVICE.bytes()), Access::ReadWrite);
+            let claimed = claimed.expect("memory");
+            let data = superblock.data_offset.0 * 512;
+            match slot {
+                3 => written(&claimed, data, &xor(&[&old[0], &old[1], &old[2]])),
+                slot if slot == torn => written(&claimed, data, &new),
+                slot => written(&claimed, data, &old[usize::from(slot)]),
+            }
+            let log = superblock.ppl_extent().expect("it has a log").start.0 * 512;
+            if slot != 3 {
+                written(&claimed, log, &PplHeader::empty(&[7; 16]).encode()[..]);
+                continue;
+            }
+            for step in 0..=position {
+                let is_last = step == position;
+                let parity = if is_last { partial.clone() } else { page(step as u8) };
+                let entry = PplEntry {
+                    data_sector: ArraySector(if is_last { u64::from(torn) * CHUNK } else { 7 * CHUNK }),
+                    parity_bytes: PAGE as u32,
+                    data_bytes: PAGE as u32,
+                    parity_slot: 3,
+                    checksum: parity_checksum(&parity),
+                };
+                let header = PplHeader { generation: step + 1, entries: vec![entry], ..PplHeader::empty(&[7; 16]) };
+                written(&claimed, log + step * STEP, &[&header.encode()[..], &parity].concat());
+            }
+        }
+        let mut all = old;
+        all[usize::from(torn)] = new;
+        (superblocks, all)
+    }
+
+    #[test]
+    fn wherever_in_the_ring_the_last_entry_is_the_missing_block_is_computed_rightly() {
+        let area = superblocks()[3].ppl_extent().expect("it has a log").length.bytes();
+        let positions = area / STEP - 1;
+        assert!(positions > 100, "{positions}");
+        for torn in 0..3 {
+            for position in 0..positions {
+                let name = format!("ring-{torn}-{position}-");
+                let (superblocks, data) = members(torn, position, &name);
+                for lost in (0..3).filter(|slot| *slot != torn) {
+                    let left: Vec<u16> = (0..SLOTS).filter(|slot| *slot != lost).collect();
+                    let open =
+                        |slot: &u16| Claimed::open(format!("mem:{}:{name}{slot}", DEVICE.bytes()), Access::ReadOnly);
+                    let claimed: Vec<Claimed> = left.iter().map(|slot| open(slot).expect("memory")).collect();
+                    let candidates: Vec<Candidate> = left
+                        .iter()
+                        .zip(&claimed)
+                        .map(|(slot, claimed)| {
+                            let superblock = Superblock { resync_offset: 0, ..superblocks[usize::from(*slot)].clone() };
+                            let ppl = PplLog::read_beside(&superblock, |at, into| claimed.read_at(at, into).is_ok());
+                            Candidate { ppl, ..Candidate::new(superblock, DEVICE) }
+                        })
+                        .collect();
+                    let options = AssembleOptions { run: true, read_only: true, ..AssembleOptions::default() };
+                    let mut plan = assemble(&candidates, &options).expect("its log makes it good");
+                    assert!(plan.must_write_to_read(), "torn {torn}, position {position}");
+                    lay_over(&mut plan, &claimed);
+                    assert!(!plan.must_write_to_read());
+                    let blocks: Vec<Vec<u8>> = plan
+                        .members
+                        .iter()
+                        .map(|member| {
+                            let mut block = vec![0; PAGE];
+                            let at = member.superblock.data_offset.0 * 512;
+                            claimed[member.candidate].read_at(at, &mut block).expect("memory");
+                            block
+                        })
+                        .collect();
+                    let blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+                    assert!(
+                        xor(&blocks) == data[usize::from(lost)],
+                        "torn {torn}, position {position}, without {lost}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@
 //! before a superblock lists it.
 
 use super::Overseer;
-use crate::log::with_causes;
+use crate::log::{warn, with_causes};
 use crate::message::Message;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::roster::Seat;
@@ -505,6 +505,15 @@ impl Overseer {
             self.let_go(index).await;
         }
         self.say_changes();
+        let (own, of_array) = (claim.geometry().logical_block, self.array.status().geometry.logical_block);
+        if added.is_ok() && own > of_array {
+            warn(&format!(
+                "{}: {name} has blocks of {} bytes, the array of {}: a smaller write is read-modify-write on it",
+                names::printable(self.name()),
+                own.bytes(),
+                of_array.bytes()
+            ));
+        }
         added.map_err(|error| refused(&name, with_causes(&error)))
     }
 
