@@ -99,6 +99,13 @@ pub fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
     for &raised in &plan.forced.raised {
         lines.push(format!("{}: missed the last changes and is taken all the same, by --force", names[raised]));
     }
+    if !plan.forced.raised.is_empty() {
+        lines.push(
+            "what was written since they left is old in some places and new in others: check the content of files, not \
+             only the file system; to serve the array like this writes to its members, and `uraid copy --force` does not"
+                .to_owned(),
+        );
+    }
     if plan.read_only == Some(ReadOnlyReason::Journal) {
         lines.push(format!("it can only be read: {}", ReadOnlyReason::Journal));
     }

@@ -3,15 +3,18 @@
 //! Not here: writing (`uraid copy`), the way to the writer (`queue`), reading around a failed member (`engine`).
 //! Invariant: a sector is given up only after it was read alone.
 
+pub mod gone;
 pub mod queue;
 
 use crate::one_shot::Arrays;
 use crate::progress::ProgressLine;
+use gone::Gone;
 use queue::{Ended, Job, Queue};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::local::{Either, Receiver, oneshot, race};
@@ -47,21 +50,29 @@ pub enum Outcome {
 struct Part {
     range: Range,
     array: Rc<HostArray>,
+    /// What need not be tried.
+    gone: Option<Arc<Gone>>,
 }
 
 /// Reads the stretches in order and passes them to the writer. `parts`: the ranges of the source and the array that each
-/// is read from; they are adjacent and cover all stretches. `line` shows the progress; `done` sectors were done before.
+/// is read from; they are adjacent and cover all stretches. `gone`: what of each array cannot be read, by its index.
+/// `line` shows the progress; `done` sectors were done before.
 #[inline(never)]
 pub fn read_all<'a>(
     arrays: &'a Arrays,
     parts: &'a [(Range, ArrayIndex)],
+    gone: &'a [Option<Arc<Gone>>],
     work: &'a [Range],
     queue: &'a Queue,
     line: &'a mut ProgressLine,
     done: Sectors,
 ) -> Pin<Box<dyn Future<Output = Outcome> + 'a>> {
     let local = &arrays.local;
-    let parts = parts.iter().map(|&(range, index)| Part { range, array: arrays.arrays[index.0].clone() }).collect();
+    let part = |&(range, index): &(Range, ArrayIndex)| {
+        let (array, gone) = (arrays.arrays[index.0].clone(), gone[index.0].clone());
+        Part { range, array, gone }
+    };
+    let parts = parts.iter().map(part).collect();
     let (under_way, stored_to) = (VecDeque::new(), Sector(0));
     let reads = Reads { local: local.clone(), parts, under_way, stored_to };
     Box::pin(async move {
@@ -133,7 +144,7 @@ impl Reads {
 
     /// Starts reading the first part of a stretch, and returns the rest.
     async fn start(&mut self, all: Range) -> Range {
-        let (array, wanted) = self.in_one_part(all);
+        let (array, gone, wanted) = self.in_one_part(all);
         let known = self.known(&array, wanted).await;
         let to_edge = Sectors(READ_MAX.0 - wanted.start.0 % READ_MAX.0);
         let is_zero = known.is_zero;
@@ -142,7 +153,7 @@ impl Reads {
         let jobs = (!is_zero).then(|| {
             let (sender, receiver) = oneshot();
             let local = self.local.clone();
-            self.local.spawn(async move { sender.send(read_stretch(&local, &array, range).await) });
+            self.local.spawn(async move { sender.send(read_stretch(&local, &array, gone.as_deref(), range).await) });
             receiver
         });
         self.under_way.push_back(UnderWay { range, jobs });
@@ -150,10 +161,11 @@ impl Reads {
     }
 
     /// The array that holds the start of a stretch, and the part of the stretch that this array holds.
-    fn in_one_part(&self, wanted: Range) -> (Rc<HostArray>, Range) {
+    fn in_one_part(&self, wanted: Range) -> (Rc<HostArray>, Option<Arc<Gone>>, Range) {
         let part = self.parts.iter().find(|part| wanted.start < part.range.end()).expect("the parts cover all");
         assert!(part.range.start <= wanted.start, "the parts are adjacent");
-        (part.array.clone(), Range::between(wanted.start, wanted.end().min(part.range.end())))
+        let wanted = Range::between(wanted.start, wanted.end().min(part.range.end()));
+        (part.array.clone(), part.gone.clone(), wanted)
     }
 
     /// The allocation of the start of a stretch. If the array cannot tell, read it.
@@ -173,10 +185,15 @@ impl Reads {
 /// Reads a stretch. A stretch that cannot be read as a whole is halved, down to single sectors, so that as little as
 /// possible is lost. An error that is not about these sectors ends the reading; it is returned with the first missing
 /// sector.
-async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch {
+async fn read_stretch(local: &Local, array: &HostArray, gone: Option<&Gone>, range: Range) -> Stretch {
     let mut jobs: Vec<Job> = Vec::new();
-    let mut left = vec![range];
-    while let Some(part) = left.pop() {
+    let mut left = gone.map_or_else(|| vec![(range, false)], |gone| gone.cut(range));
+    left.reverse();
+    while let Some((part, is_gone)) = left.pop() {
+        if is_gone {
+            jobs.push(Job::Lost(part));
+            continue;
+        }
         let into = loop {
             match local.arena(CLIENT_ARENA).take(part.length.len_bytes()) {
                 Ok(into) => break into,
@@ -189,12 +206,14 @@ async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch
             Err(error) if !error.kind.is_of_sectors() => return Err((part.start, error)),
             Err(_) if part.length > Sectors(1) => {
                 let middle = part.start + Sectors(part.length.0.div_ceil(2));
-                left.push(Range::between(middle, part.end()));
-                left.push(Range::between(part.start, middle));
+                left.push((Range::between(middle, part.end()), false));
+                left.push((Range::between(part.start, middle), false));
             }
             Err(_) => match jobs.last_mut() {
-                Some(Job::Lost(before)) => *before = Range::between(before.start, part.end()),
-                Some(Job::Data(..) | Job::Zero(_)) | None => jobs.push(Job::Lost(part)),
+                Some(Job::Lost(before)) if before.end() == part.start => {
+                    *before = Range::between(before.start, part.end())
+                }
+                Some(Job::Data(..) | Job::Lost(_) | Job::Zero(_)) | None => jobs.push(Job::Lost(part)),
             },
         }
     }

@@ -203,6 +203,11 @@ impl Opened {
         Ok(self.assembled(outcome?))
     }
 
+    /// Whether members were given whose superblock is missing or damaged.
+    pub fn has_unknown(&self) -> bool {
+        !self.left_out.is_empty()
+    }
+
     /// Says what else lives on the members. Returns the names of those that carry something.
     pub fn caution(&self) -> Vec<String> {
         let mut cautioned = Vec::new();

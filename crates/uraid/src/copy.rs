@@ -22,7 +22,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::local::{Either, race};
@@ -33,6 +33,7 @@ use uraid_format::uuid;
 use uraid_host::Access;
 use uraid_layout::Level;
 use uraid_serve::assembly::NamedError;
+use uraid_serve::copy_reader::gone::Gone;
 use uraid_serve::copy_reader::queue::Queue;
 use uraid_serve::copy_reader::{self, Outcome};
 use uraid_serve::log::warn;
@@ -268,12 +269,13 @@ impl Copy {
         let work: Vec<Range> = [State::Untried, State::Lost].into_iter().flat_map(|state| map.of(state)).collect();
         let done = map.count(State::Copied);
         let (writer, queue) = Writer::start(output, map, save_to.clone()).map_err(CopyError::Thread)?;
+        let gone: Vec<Option<Arc<Gone>>> = stack.arrays.iter().map(|array| Gone::of(array).map(Arc::new)).collect();
         // The only shard takes this. It is a mutex because the closure must be shareable between threads.
         let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
         let task = async |arrays: &Arrays| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
             let mut line = ProgressLine::new("copy");
-            let outcome = copy_reader::read_all(arrays, &parts, &work, &queue, &mut line, done).await;
+            let outcome = copy_reader::read_all(arrays, &parts, &gone, &work, &queue, &mut line, done).await;
             line.clear();
             drop(queue);
             // Data may still wait for the output while a signal must be handled.

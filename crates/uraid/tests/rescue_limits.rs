@@ -382,3 +382,27 @@ fn a_complete_replacement_stays_beside_its_member_until_it_is_told_which_one_goe
         served.stop().expect_done();
     }
 }
+
+/// Its data is all there: half of the array is no answer.
+#[test]
+fn a_member_without_its_superblock_beside_a_missing_one_is_read_by_the_command_that_is_told() {
+    for (options, slots) in [("-l 5 -c 64K", 4), ("-l 6 -c 32K -p ra -e 1.1", 5), ("-l 10 -p f2 -c 64K -e 1.0", 4)] {
+        let scratch = Scratch::new();
+        let members = scratch.members("m", slots, 6 * MIB);
+        let bytes = filled(&scratch, "home", &format!("{options} -n {slots}"), &members);
+        let lost = if slots == 5 { vec![2, 3] } else { vec![2] };
+        scratch.uraid(["zero-superblock", &text(&members[1])]).expect_done();
+        let left: Vec<PathBuf> = (0..slots).filter(|at| !lost.contains(at)).map(|at| members[at].clone()).collect();
+        let out = scratch.path("out");
+        let said = copy(&scratch, "", &left, &out).expect_refused(&["only its superblock is lost"]).stderr;
+        let (_, told) = said.split_once("can be read: uraid ").expect("a command");
+        let (told, _) = told.split_once(" OUT").expect("its end");
+        let words = told.split(' ').map(|word| match word.strip_prefix("MEMBER") {
+            Some("1") => text(&members[1]),
+            Some(_) => "missing".to_owned(),
+            None => word.to_owned(),
+        });
+        scratch.uraid(words.chain([text(&out)])).expect_done();
+        assert!(fs::read(&out).expect("a copy") == bytes, "{options}: {told}");
+    }
+}

@@ -77,6 +77,12 @@ impl Claimed {
         claim.listed = std::mem::take(&mut claim.listed).with(more);
     }
 
+    /// Whether no sector of it can be read, by its list of bad ones.
+    pub fn has_no_good_sector(&self) -> bool {
+        let all = Range::new(Sector(0), self.size());
+        self.0.bad.first_in(all) == Some(all)
+    }
+
     /// Makes the member larger than its device: sectors past the device's end fail like bad sectors. Panics like
     /// [`Claimed::add_bad`], and if the size is not larger.
     pub fn lengthen(&mut self, size: Sectors) {

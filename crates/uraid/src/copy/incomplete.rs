@@ -21,7 +21,7 @@ use uraid_block::{Range, Sector, Sectors, Slot, SlotSet};
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refusal, Refused, assemble, assemble_half_reshaped};
 use uraid_format::{Features, Role, Superblock};
 use uraid_host::{Access, BadSectors, Claimed, Target};
-use uraid_layout::Level;
+use uraid_layout::{Level, layout_name};
 use uraid_serve::log::warn;
 use uraid_serve::names;
 use uraid_serve::opening::Opened;
@@ -61,6 +61,9 @@ pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Opt
                 member.name()
             ));
         }
+        if opened.has_unknown() {
+            warn(&assumed(opened, &freshest, (&name, level)));
+        }
         warn(&format!(
             "{name}: --run --force copies what is left of a {level} that lacks members, and zeroes for the rest"
         ));
@@ -71,6 +74,34 @@ pub(super) fn complete(opened: &mut Opened, options: &AssembleOptions, size: Opt
         complete_redundant(opened, &freshest, (&name, level), &missing);
     }
     false
+}
+
+/// The command that reads an array by its geometry, for members whose superblock is lost.
+fn assumed(opened: &Opened, freshest: &Superblock, (name, level): (&str, &str)) -> String {
+    let of_slot = |slot: u32| {
+        let is_it = |other: &Candidate| {
+            is_of(&other.superblock, freshest)
+                && other.superblock.own_role().slot().is_some_and(|own| u32::from(own.0) == slot)
+        };
+        let known = opened.candidates.iter().zip(&opened.members).find(|(other, _)| is_it(other));
+        known.map_or_else(|| format!("MEMBER{slot}"), |(_, member)| member.name().to_owned())
+    };
+    let members: Vec<String> = (0..freshest.raid_disks).map(of_slot).collect();
+    let layout =
+        freshest.level_layout().map(|(level, layout)| layout_name(level, layout)).filter(|name| !name.is_empty());
+    let layout = layout.map(|layout| format!(" --layout {layout}")).unwrap_or_default();
+    let chunk =
+        if freshest.chunk.is_zero() { String::new() } else { format!(" --chunk {}", sizes::chunk(freshest.chunk)) };
+    format!(
+        "{name}: if a member's data is there and only its superblock is lost, all of the array can be read: uraid copy \
+         --assume --metadata {} --level {level} --raid-devices {}{chunk}{layout} --data-offset {}K --size {}K {} OUT, with that \
+         member in its slot, and the word missing in a slot whose member is gone",
+        freshest.version,
+        freshest.raid_disks,
+        freshest.data_offset.0 / 2,
+        freshest.size.0 / 2,
+        members.join(" "),
+    )
 }
 
 /// Why the array does not start.
