@@ -206,18 +206,23 @@ impl Served {
         output_of(Command::new(uraid).args(["bitmap", "--control"]).arg(&self.control).args(words)).map(|_| ())
     }
 
+    /// `uraid detail --json`.
+    pub(crate) fn report(&self, uraid: &Path) -> Lab<serde_json::Value> {
+        let text = output_of(Command::new(uraid).args(["detail", "--json", "--control"]).arg(&self.control))?;
+        serde_json::from_str(&text)
+            .map_err(|error| LabError::Trouble(format!("uraid detail gives no JSON: {error}: {text}")))
+    }
+
     /// What uraid has read of a member and written to it, in bytes, since that joined.
     pub(crate) fn bytes_moved(&self, uraid: &Path, member: &Path) -> Lab<u64> {
-        let text = output_of(Command::new(uraid).args(["detail", "--json", "--control"]).arg(&self.control))?;
-        let report: serde_json::Value = serde_json::from_str(&text)
-            .map_err(|error| LabError::Trouble(format!("uraid detail gives no JSON: {error}: {text}")))?;
+        let report = self.report(uraid)?;
         let path = member.display().to_string();
         let members = report["members"].as_array().map(Vec::as_slice).unwrap_or_default();
         let bytes = |one: &serde_json::Value| {
             Some(one["io"]["reads"]["bytes"].as_u64()? + one["io"]["writes"]["bytes"].as_u64()?)
         };
         let found = members.iter().rfind(|one| one["path"] == path.as_str()).and_then(bytes);
-        found.map_or_else(|| lab_error(format!("uraid detail counts nothing of {path}: {text}")), Ok)
+        found.map_or_else(|| lab_error(format!("uraid detail counts nothing of {path}: {report}")), Ok)
     }
 
     /// Waits until `uraid detail` shows every slot with an active member.

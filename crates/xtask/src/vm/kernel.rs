@@ -28,6 +28,7 @@ impl Release {
     pub(crate) fn named(option: &str) -> Option<Release> {
         match option {
             "--linux-6.1" => Some(Release::Bookworm),
+            "--linux-6.12" => Some(Release::Trixie),
             "--linux-newest" => Some(Release::Sid),
             _ => None,
         }

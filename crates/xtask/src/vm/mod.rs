@@ -13,6 +13,7 @@ mod handover;
 mod host;
 mod initramfs;
 mod kernel;
+mod killed;
 mod load;
 mod machine;
 mod matrix;
@@ -22,6 +23,7 @@ mod rebuild;
 mod recovery;
 mod reshape;
 mod superblock;
+mod writers;
 
 use crate::stage::Tally;
 use kernel::Release;
@@ -165,6 +167,7 @@ fn matrix_on(release: Release) -> Tally {
     sum.add(tally_of(bitmap::run_short(release)));
     sum.add(tally_of(bad_blocks::run_short(release)));
     sum.add(tally_of(ppl::run_short(release)));
+    sum.add(tally_of(killed::run_short(release)));
     sum.add(tally_of(day::run(release)));
     sum.add(tally_of(mount::run(release)));
     sum
@@ -177,7 +180,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-const FORMS: &str = "--short, --full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --mount, --ppl, --rebuild, \
+const FORMS: &str = "--short, --full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --killed [SEED [ARRAY]], --mount, --ppl, --rebuild, \
                      --reshape, or nothing; each also with --linux-6.1 or --linux-newest";
 
 /// `vm matrix [FORM] [KERNEL]`, by itself. Without KERNEL a form runs on the kernels that its module names. After MINUTES the
@@ -196,13 +199,14 @@ pub(crate) fn matrix_command(words: &[&str]) -> bool {
 
 /// Every form, each on its own kernels, and the short one on the newest: whether all passed, and what was counted.
 pub(crate) fn everything() -> (bool, String) {
-    let forms: [&[&str]; 10] = [
+    let forms: [&[&str]; 11] = [
         &[],
         &["--full"],
         &["--bad-blocks"],
         &["--bitmap"],
         &["--handover"],
         &["--force"],
+        &["--killed"],
         &["--ppl"],
         &["--rebuild"],
         &["--reshape"],
@@ -236,6 +240,14 @@ fn form(words: &[&str], chosen: Option<Release>) -> Option<Tally> {
         ["--day"] => tally_of(day::run(one)),
         ["--handover"] => tally_of(handover::run(one)),
         ["--force"] => force::run_full(chosen),
+        ["--killed", rest @ ..] => {
+            let seed = rest.first().map(|word| word.parse::<u64>()).transpose();
+            let (true, Ok(seed)) = (rest.len() <= 2, seed) else {
+                println!("vm matrix --killed takes a number and the name of an array, or nothing");
+                return None;
+            };
+            killed::run_full(chosen, seed.unwrap_or(0), rest.get(1).copied())
+        }
         ["--mount"] => tally_of(mount::run(one)),
         ["--ppl"] => ppl::run_full(chosen),
         ["--rebuild"] => rebuild::run_full(chosen),

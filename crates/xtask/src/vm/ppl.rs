@@ -18,17 +18,16 @@
 //! recovered while the array runs, before the next crash.
 
 mod created;
-mod torn;
-mod writers;
+pub(super) mod torn;
 
 use super::host::{self, Served};
 use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
+use super::writers::{CHUNK_BYTES, Content, Leeway, Load, Patterns, Writer, size_of};
 use super::{Lab, at, checked, output_of, tally_of, twice};
 use crate::stage::Tally;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use writers::{CHUNK_BYTES, Content, Load, Patterns, Writer, size_of};
 
 const SCRIPT: &str = include_str!("../../../../tests/vm/ppl.sh");
 
@@ -105,6 +104,11 @@ impl Case {
         if self.how == How::Lost { &["--run"] } else { &[] }
     }
 
+    /// Without a member, what was in flight may be lost.
+    fn leeway(&self) -> Leeway {
+        if self.how == How::Lost { Leeway::Sectors } else { Leeway::OldOrNew }
+    }
+
     fn title(&self, release: Release) -> String {
         let Case { layout, slots, metadata, .. } = self;
         let how = if self.how == How::Whole { "all members there" } else { "a member lost with each crash" };
@@ -164,7 +168,7 @@ impl Case {
         if moved > LITTLE_BYTES || torn > 0 {
             return Ok(Some(format!("its own crash cost {moved} bytes of member 0 and left {torn} sectors of parity")));
         }
-        let found = content.compare(&read_served(&served, folder)?, false);
+        let found = content.compare(&read_served(&served, folder)?, Leeway::OldOrNew);
         if found != "right" {
             return Ok(Some(format!("after its own crash {found}")));
         }
@@ -197,7 +201,7 @@ impl Case {
     }
 
     fn compare_served(&self, served: &Served, folder: &Path, content: &mut Content) -> Lab<String> {
-        Ok(content.compare(&read_served(served, folder)?, self.how == How::Lost))
+        Ok(content.compare(&read_served(served, folder)?, self.leeway()))
     }
 
     /// What the kernel has read.
@@ -205,7 +209,7 @@ impl Case {
         let copy = self.copy(folder);
         let mut bytes = at(&copy, std::fs::read(&copy))?;
         bytes.truncate(content.bytes());
-        Ok(content.compare(&bytes, self.how == How::Lost))
+        Ok(content.compare(&bytes, self.leeway()))
     }
 }
 

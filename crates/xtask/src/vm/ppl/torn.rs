@@ -2,7 +2,7 @@
 //! Owns: the parity of all rows, which rows uraid's logs name. Not here: crashes (the parent).
 //! Spec: docs/format/ppl.md.
 
-use super::writers::CHUNK_BYTES;
+use crate::vm::writers::CHUNK_BYTES;
 use crate::vm::{Lab, at, lab_error, output_of};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -54,7 +54,7 @@ pub(super) fn torn_sectors(uraid: &Path, members: &[PathBuf]) -> Lab<usize> {
 /// Spoils the parity of rows that uraid's logs name, as if it had not been written: a killed process hands its writes to
 /// the kernel so fast that hardly one is missing. Leaves out what cannot be made good without the lost member. The number of
 /// sectors.
-pub(super) fn spoil(uraid: &Path, members: &[PathBuf], is_symmetric: bool, lost: Option<usize>) -> Lab<usize> {
+pub(in crate::vm) fn spoil(uraid: &Path, members: &[PathBuf], is_symmetric: bool, lost: Option<usize>) -> Lab<usize> {
     let mut sectors = 0;
     for (slot, member) in members.iter().enumerate().filter(|(slot, _)| Some(*slot) != lost) {
         let places = Places::of(uraid, member)?;

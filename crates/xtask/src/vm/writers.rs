@@ -4,9 +4,11 @@
 //! Invariant: a chunk has one writer, and a writer has one unit in flight. So every sector holds the last answered write of
 //! it, or the one that was in flight.
 
-use crate::vm::host::{self, Served};
-use crate::vm::{Lab, LabError, at, lab_error, output_of};
+use super::host::{self, Served};
+use super::{Lab, LabError, at, lab_error, output_of};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 const SECTOR_BYTES: usize = 512;
+const PAGE_BYTES: usize = 4096;
 
 /// Chunks of random bytes. Writes begin at one of the first 59 of them, and have at most 3.
 const PATTERNS: usize = 61;
@@ -150,7 +153,19 @@ impl Writer {
     }
 }
 
+/// What a crash may leave of the requests that were in flight.
+#[derive(Clone, Copy)]
+pub(super) enum Leeway {
+    /// Their sectors hold the old or the new data.
+    OldOrNew,
+    /// Their sectors hold anything: a member is lost, too.
+    Sectors,
+    /// So do those that share their parity. A row has so many chunks of data.
+    Rows(usize),
+}
+
 /// What an array holds.
+#[derive(Clone)]
 pub(super) struct Content {
     bytes: Vec<u8>,
     /// Where a write was in flight, and of what.
@@ -168,38 +183,67 @@ impl Content {
 
     /// The guest's writers were cut off after so many turns.
     pub(super) fn add_theirs(&mut self, patterns: &Patterns, writer: Writer, turns: usize) {
-        self.add(writer, turns, |turn| writer.their_data(patterns, turn));
+        self.add(writer, turns, 0..writer.unit_bytes(), |turn| writer.their_data(patterns, turn));
     }
 
-    fn add(&mut self, writer: Writer, turns: usize, data: impl Fn(usize) -> Vec<u8>) {
+    /// `in_flight`: the bytes of the last unit whose write may have been done or not. Those before them were written.
+    fn add(&mut self, writer: Writer, turns: usize, in_flight: Range<usize>, data: impl Fn(usize) -> Vec<u8>) {
         for turn in turns.saturating_sub(writer.count)..turns {
             self.bytes[writer.unit(turn).0..][..writer.unit_bytes()].copy_from_slice(&data(turn));
         }
-        self.open.push((writer.unit(turns).0, data(turns)));
+        let (start, last) = (writer.unit(turns).0, data(turns));
+        self.bytes[start..][..in_flight.start].copy_from_slice(&last[..in_flight.start]);
+        self.open.push((start + in_flight.start, last[in_flight].to_vec()));
     }
 
-    /// Compares what was read, which it then holds: "right", or what is wrong. With a member lost, sectors that were in
-    /// flight may hold anything.
-    pub(super) fn compare(&mut self, found: &[u8], is_member_lost: bool) -> String {
+    /// The sectors that were in flight, by their row of so many chunks of data and their place in a chunk.
+    fn open_columns(&self, data_chunks: usize) -> BTreeSet<(usize, usize)> {
+        let sectors = self.open.iter().flat_map(|(start, data)| (*start..start + data.len()).step_by(SECTOR_BYTES));
+        sectors.map(|at| column(at, data_chunks)).collect()
+    }
+
+    /// How many sectors md's `check` finds at most where parity was in flight: it counts pages.
+    pub(super) fn mismatches_max(&self, data_chunks: usize) -> usize {
+        let columns = self.open_columns(data_chunks).into_iter();
+        let pages: BTreeSet<(usize, usize)> = columns.map(|(row, at)| (row, at / PAGE_BYTES)).collect();
+        pages.len() * PAGE_BYTES / SECTOR_BYTES
+    }
+
+    /// Compares what was read, which it then holds: "right", or what is wrong.
+    pub(super) fn compare(&mut self, found: &[u8], leeway: Leeway) -> String {
+        let columns = match leeway {
+            Leeway::OldOrNew | Leeway::Sectors => BTreeSet::new(),
+            Leeway::Rows(data_chunks) => self.open_columns(data_chunks),
+        };
         let open = std::mem::take(&mut self.open);
         let wanted = std::mem::replace(&mut self.bytes, found.to_vec());
         if found.len() != wanted.len() {
             return format!("{} bytes, expected {}", found.len(), wanted.len());
         }
-        let is_open = |at: usize, sector: &[u8]| {
-            let unit = open.iter().find(|(start, data)| (*start..start + data.len()).contains(&at));
-            unit.is_some_and(|(start, data)| is_member_lost || data[at - start..].starts_with(sector))
+        let in_flight = |at: usize| open.iter().find(|(start, data)| (*start..start + data.len()).contains(&at));
+        let is_open = |at: usize, sector: &[u8]| match leeway {
+            Leeway::OldOrNew => in_flight(at).is_some_and(|(start, data)| data[at - start..].starts_with(sector)),
+            Leeway::Sectors => in_flight(at).is_some(),
+            Leeway::Rows(data_chunks) => columns.contains(&column(at, data_chunks)),
         };
         let sectors = found.chunks(SECTOR_BYTES).zip(wanted.chunks(SECTOR_BYTES)).enumerate();
         let is_wrong = |(number, (found, wanted)): &(usize, (&[u8], &[u8]))| {
             found != wanted && !is_open(number * SECTOR_BYTES, found)
         };
         let wrong: Vec<usize> = sectors.filter(is_wrong).map(|(number, _)| number).collect();
-        match wrong.first() {
-            None => "right".to_owned(),
-            Some(first) => format!("{} sectors are wrong, the first is {first}", wrong.len()),
+        match (wrong.first(), wrong.last()) {
+            (Some(first), Some(last)) => {
+                let all = wanted.len() / SECTOR_BYTES;
+                format!("{} sectors of {all} are wrong, from {first} to {last}", wrong.len())
+            }
+            (None, _) | (_, None) => "right".to_owned(),
         }
     }
+}
+
+/// The row of a byte of the array, and its place in its chunk.
+fn column(at: usize, data_chunks: usize) -> (usize, usize) {
+    (at / (CHUNK_BYTES * data_chunks), at % CHUNK_BYTES)
 }
 
 /// The writers of an array that uraid serves.
@@ -243,8 +287,10 @@ impl<'a> Load<'a> {
             let _ = client.child.wait();
             let _ = client.feeder.join();
             let writer = client.writer;
-            let turns = client.answered / writer.unit_bytes().div_ceil(writer.our_piece());
-            content.add(writer, turns, |turn| writer.our_data(self.patterns, turn));
+            let pieces = writer.unit_bytes().div_ceil(writer.our_piece());
+            let (turns, start) = (client.answered / pieces, client.answered % pieces * writer.our_piece());
+            let in_flight = start..writer.unit_bytes().min(start + writer.our_piece());
+            content.add(writer, turns, in_flight, |turn| writer.our_data(self.patterns, turn));
         }
     }
 }
@@ -312,10 +358,43 @@ mod tests {
     fn a_sector_in_flight_is_old_or_new_and_with_a_member_lost_anything() {
         let open = || Content { bytes: vec![1; 4 * SECTOR_BYTES], open: vec![(SECTOR_BYTES, vec![2; SECTOR_BYTES])] };
         let found = |byte| [vec![1; SECTOR_BYTES], vec![byte; SECTOR_BYTES], vec![1; 2 * SECTOR_BYTES]].concat();
-        assert_eq!(open().compare(&found(1), false), "right");
-        assert_eq!(open().compare(&found(2), false), "right");
-        assert_eq!(open().compare(&found(3), false), "1 sectors are wrong, the first is 1");
-        assert_eq!(open().compare(&found(3), true), "right");
-        assert_eq!(open().compare(&vec![2; 4 * SECTOR_BYTES], true), "3 sectors are wrong, the first is 0");
+        assert_eq!(open().compare(&found(1), Leeway::OldOrNew), "right");
+        assert_eq!(open().compare(&found(2), Leeway::OldOrNew), "right");
+        assert_eq!(open().compare(&found(3), Leeway::OldOrNew), "1 sectors of 4 are wrong, from 1 to 1");
+        assert_eq!(open().compare(&found(3), Leeway::Sectors), "right");
+        let all = vec![2; 4 * SECTOR_BYTES];
+        assert_eq!(open().compare(&all, Leeway::OldOrNew), "3 sectors of 4 are wrong, from 0 to 3");
+    }
+
+    #[test]
+    fn a_row_in_flight_is_wrong_in_the_same_place_of_each_chunk_only() {
+        let size = 4 * CHUNK_BYTES;
+        let open = || Content { bytes: vec![1; size], open: vec![(CHUNK_BYTES + 1024, vec![2; 5 * SECTOR_BYTES])] };
+        let found =
+            |at: usize| (0..size).map(|byte| if byte / SECTOR_BYTES == at { 3 } else { 1 }).collect::<Vec<u8>>();
+        for (sector, is_right) in [(2, true), (6, true), (1, false), (7, false), (130, true), (258, false)] {
+            let said = open().compare(&found(sector), Leeway::Rows(2));
+            assert_eq!(said == "right", is_right, "sector {sector}: {said}");
+        }
+        // Sectors 2 to 6 of a chunk are in one page, 2 to 8 in two.
+        assert_eq!(open().mismatches_max(2), 8);
+        let longer = Content { bytes: Vec::new(), open: vec![(1024, vec![2; 7 * SECTOR_BYTES])] };
+        assert_eq!(longer.mismatches_max(2), 16);
+    }
+
+    #[test]
+    fn what_was_answered_of_a_unit_is_there_and_only_the_next_request_is_open() {
+        let writer = Writer::all(64 * CHUNK_BYTES)[3];
+        assert_eq!(writer.unit(0).0, 3 * CHUNK_BYTES);
+        let mut content = Content::new(vec![1; 64 * CHUNK_BYTES]);
+        content.add(writer, 0, 512..1024, |_| vec![2; CHUNK_BYTES]);
+        let with = |sectors: usize| {
+            let mut bytes = vec![1; 64 * CHUNK_BYTES];
+            bytes[3 * CHUNK_BYTES..][..sectors * 512].fill(2);
+            bytes
+        };
+        let said = |sectors| content.clone().compare(&with(sectors), Leeway::OldOrNew);
+        assert_eq!((said(1), said(2)), ("right".to_owned(), "right".to_owned()));
+        assert!(said(0) != "right" && said(3) != "right");
     }
 }
