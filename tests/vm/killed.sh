@@ -66,18 +66,24 @@ live() {
     done
 }
 
+# Without options, else by force, else although the kernel calls it dirty and degraded. Whether it is started.
+start_somehow() {
+    start && by=itself && return
+    refused=kernel
+    grep -q -e 'consider --force' /run/said && refused=mdadm
+    echo "fact $name refused-by $refused"
+    start --force && by=force && return
+    echo 1 >/sys/module/md_mod/parameters/start_dirty_degraded
+    start --force && by=parameter
+    echo 0 >/sys/module/md_mod/parameters/start_dirty_degraded
+    [ -n "$by" ] || cat /run/said
+    [ -n "$by" ]
+}
+
 work() {
-    if start; then
-        echo "fact $name started yes"
-    else
-        echo "fact $name started no"
-        grep -q -e 'consider --force' /run/said && echo "fact $name refused dirty"
-        start --force || {
-            cat /run/said
-            return
-        }
-        echo "fact $name started-by-force yes"
-    fi
+    by=
+    start_somehow || return
+    echo "fact $name started-by $by"
     echo "fact $name size $(blockdev --getsize64 $md)"
     if [ $end = clean ]; then
         until_recovering

@@ -201,6 +201,13 @@ impl Served {
         output_of(Command::new(uraid).args(words).arg(&self.control)).map(|_| ())
     }
 
+    /// A pass is this fast also while clients write.
+    pub(crate) fn speed_by_clients(&self, uraid: &Path, kib: u64) -> Lab<()> {
+        let kib = kib.to_string();
+        let words = ["speed", "--min", &kib, "--max", &kib, "--control"];
+        output_of(Command::new(uraid).args(words).arg(&self.control)).map(|_| ())
+    }
+
     /// `uraid bitmap` with these words; returns when the superblocks say so.
     pub(crate) fn bitmap(&self, uraid: &Path, words: &[&str]) -> Lab<()> {
         output_of(Command::new(uraid).args(["bitmap", "--control"]).arg(&self.control).args(words)).map(|_| ())

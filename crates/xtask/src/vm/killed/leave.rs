@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The pass is slowed down until uraid ends before it does.
-const TRIES_MAX: u32 = 6;
+/// The pass is made slower until uraid ends before it does, or faster until it has recorded enough.
+const TRIES_MAX: u32 = 8;
 
 /// Longer than uraid waits before it marks an idle array clean, and from one record of a pass to the next.
 const IDLE: Duration = Duration::from_millis(700);
@@ -34,13 +34,20 @@ pub(super) struct Left {
 
 /// Makes the array, and leaves it in the middle.
 pub(super) fn leave(uraid: &Path, folder: &Path, patterns: &Patterns, case: &Case) -> Lab<Left> {
-    let mut slower = 1;
+    let mut kib_a_second = case.drawn.kib_a_second;
     for _ in 0..TRIES_MAX {
-        let (content, progress) = once(uraid, folder, patterns, case, slower)?;
+        let (content, progress) = once(uraid, folder, patterns, case, kib_a_second)?;
         let superblocks = Superblocks::read(uraid, &case.images(folder))?;
-        if superblocks.has_ended(case) {
-            slower *= 2;
-            continue;
+        match superblocks.pace(case) {
+            Pace::Right => {}
+            Pace::Slow => {
+                kib_a_second *= 2;
+                continue;
+            }
+            Pace::Fast => {
+                kib_a_second /= 2;
+                continue;
+            }
         }
         let (recorded, told) = superblocks.judge(case)?;
         if case.level == Level::Raid5WithLog && case.end == End::Dirty {
@@ -51,7 +58,7 @@ pub(super) fn leave(uraid: &Path, folder: &Path, patterns: &Patterns, case: &Cas
         let summary = format!("{told}, {progress} of the new member was done");
         return Ok(Left { content, recorded, summary, examined: superblocks.brief(case) });
     }
-    lab_error("the pass always ended before uraid did")
+    lab_error("uraid never ended in the middle of the pass")
 }
 
 /// The member of each slot.
@@ -65,7 +72,7 @@ fn members(folder: &Path, case: &Case) -> Vec<PathBuf> {
 }
 
 /// Once. Returns what the array holds, and how far the pass had come, in percent.
-fn once(uraid: &Path, folder: &Path, patterns: &Patterns, case: &Case, slower: u64) -> Lab<(Content, String)> {
+fn once(uraid: &Path, folder: &Path, patterns: &Patterns, case: &Case, kib_a_second: u64) -> Lab<(Content, String)> {
     let images = case.images(folder);
     images.iter().try_for_each(|image| host::empty_image(image, case.member_bytes()))?;
     // What is not recovered holds something else.
@@ -74,7 +81,7 @@ fn once(uraid: &Path, folder: &Path, patterns: &Patterns, case: &Case, slower: u
     let served = Served::start(uraid, folder, &[], &images[..case.slots])?;
     let size = size_of(&served)?;
     let mut content = Content::new(fill(&served, folder, patterns.fill(size))?);
-    begin(uraid, &served, case, &images, slower)?;
+    begin(uraid, &served, case, &images, kib_a_second)?;
     match case.end {
         End::Dirty | End::Stopped => {
             if case.drawn.is_late {
@@ -130,9 +137,9 @@ fn fill(served: &Served, folder: &Path, bytes: Vec<u8>) -> Lab<Vec<u8>> {
 }
 
 /// Lets the new member be filled, slowly.
-fn begin(uraid: &Path, served: &Served, case: &Case, images: &[PathBuf], slower: u64) -> Lab<()> {
+fn begin(uraid: &Path, served: &Served, case: &Case, images: &[PathBuf], kib_a_second: u64) -> Lab<()> {
     let (old, new) = (&images[case.drawn.slot], &images[case.slots]);
-    served.speed(uraid, case.drawn.kib_a_second / slower)?;
+    served.speed_by_clients(uraid, kib_a_second)?;
     match case.work {
         Work::Recovery => {
             served.fail(uraid, old)?;
@@ -154,6 +161,13 @@ fn progress(uraid: &Path, served: &Served) -> Lab<String> {
     })
 }
 
+/// Of a pass that uraid leaves.
+enum Pace {
+    Right,
+    Slow,
+    Fast,
+}
+
 /// What `uraid examine --json` tells of the members, by image.
 struct Superblocks(serde_json::Value);
 
@@ -166,10 +180,16 @@ impl Superblocks {
         }
     }
 
-    /// The new member has its slot, and everything: the superblocks of this array say nothing about a pass.
-    fn has_ended(&self, case: &Case) -> bool {
-        let new = &self.0[case.slots];
-        new["slot"].is_u64() && new["recovery_offset"].is_null()
+    /// Whether uraid has ended before the pass, and, if the kernel is to go on, not too near to an end.
+    fn pace(&self, case: &Case) -> Pace {
+        let (new, other) = (&self.0[case.slots], &self.0[(case.drawn.slot + 1) % case.slots]);
+        let size = other["used_dev_size"].as_u64().unwrap_or(0);
+        match (new["recovery_offset"].as_u64(), case.end) {
+            (None, _) if new["slot"].is_u64() => Pace::Fast,
+            (Some(at), End::Idle | End::Stopped) if at <= LATE_SECTORS_MAX => Pace::Slow,
+            (Some(at), End::Idle | End::Stopped) if at + 2 * LATE_SECTORS_MAX >= size => Pace::Fast,
+            (_, End::Dirty | End::Idle | End::Stopped) => Pace::Right,
+        }
     }
 
     /// Says how far the new member has come, and the state in one line; or what the superblocks should not say.
@@ -178,17 +198,16 @@ impl Superblocks {
         let other = &self.0[(case.drawn.slot + 1) % case.slots];
         let is_dirty = other["resync_offset"].as_u64() == Some(0);
         let (is_listed, recorded) = (new["slot"].is_u64(), new["recovery_offset"].as_u64());
-        let size = other["used_dev_size"].as_u64().unwrap_or(0);
+        let size = &other["used_dev_size"];
         let state = if is_dirty { "dirty" } else { "clean" };
         let told = match recorded.filter(|_| is_listed) {
             Some(recorded) => format!("{state}, recorded sector {recorded} of {size}"),
             None => format!("{state}, the new member a {}", new["device_role"].as_str().unwrap_or("?")),
         };
-        let is_in_the_middle = |at: u64| at > LATE_SECTORS_MAX && at + LATE_SECTORS_MAX < size;
         let is_right = match (case.end, is_listed, recorded) {
             (End::Dirty, false, None) => is_dirty && case.is_hidden(),
             (End::Dirty, true, Some(_)) => is_dirty && !case.is_hidden(),
-            (End::Idle | End::Stopped, true, Some(recorded)) => !is_dirty && is_in_the_middle(recorded),
+            (End::Idle | End::Stopped, true, Some(_)) => !is_dirty,
             (End::Dirty | End::Idle | End::Stopped, _, _) => false,
         };
         if is_right {
