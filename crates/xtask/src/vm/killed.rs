@@ -451,6 +451,8 @@ impl Run<'_> {
                 wrong.push(format!("{what} is {found}, not {wanted}"));
             }
         };
+        let superblocks = if left.is_right { "right" } else { "wrong" };
+        expect("what the superblocks said of the new member", superblocks.to_owned(), "right");
         for (key, wanted) in ["refused-by", "started-by"].into_iter().zip(case.start().told()) {
             expect(key, self.fact(key), wanted);
         }

@@ -26,6 +26,8 @@ pub(super) struct Left {
     pub(super) content: Content,
     /// How far the new member's superblock says that it has come.
     pub(super) recorded: u64,
+    /// Whether the superblocks say what they must.
+    pub(super) is_right: bool,
     /// In one line.
     pub(super) summary: String,
     /// What the superblocks of all members say, in a line for each.
@@ -49,14 +51,14 @@ pub(super) fn leave(uraid: &Path, folder: &Path, patterns: &Patterns, case: &Cas
                 continue;
             }
         }
-        let (recorded, told) = superblocks.judge(case)?;
+        let (recorded, told, is_right) = superblocks.judge(case);
         if case.level == Level::Raid5WithLog && case.end == End::Dirty {
             let lost = (case.work == Work::Recovery).then_some(case.drawn.slot);
             let is_symmetric = case.layout.ends_with("-symmetric");
             torn::spoil(uraid, &members(folder, case), is_symmetric, lost)?;
         }
         let summary = format!("{told}, {progress} of the new member was done");
-        return Ok(Left { content, recorded, summary, examined: superblocks.brief(case) });
+        return Ok(Left { content, recorded, is_right, summary, examined: superblocks.brief(case) });
     }
     lab_error("uraid never ended in the middle of the pass")
 }
@@ -192,8 +194,8 @@ impl Superblocks {
         }
     }
 
-    /// Says how far the new member has come, and the state in one line; or what the superblocks should not say.
-    fn judge(&self, case: &Case) -> Lab<(u64, String)> {
+    /// Says how far the new member has come, the state in a few words, and whether the superblocks are right.
+    fn judge(&self, case: &Case) -> (u64, String, bool) {
         let new = &self.0[case.slots];
         let other = &self.0[(case.drawn.slot + 1) % case.slots];
         let is_dirty = other["resync_offset"].as_u64() == Some(0);
@@ -210,11 +212,7 @@ impl Superblocks {
             (End::Idle | End::Stopped, true, Some(_)) => !is_dirty,
             (End::Dirty | End::Idle | End::Stopped, _, _) => false,
         };
-        if is_right {
-            Ok((recorded.unwrap_or(0), told))
-        } else {
-            lab_error(format!("uraid left it {told}: {}", self.0))
-        }
+        (recorded.unwrap_or(0), told, is_right)
     }
 
     /// A line for each member.
