@@ -56,7 +56,7 @@ cargo xtask deny        licences, origins and known weaknesses of the crates tha
 cargo xtask packages    installs the system packages that `test` needs, or names them
 cargo xtask vm run [--linux-6.1 | --linux-newest] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
                         runs a shell script in a real Linux with the real md driver: 6.12, or the one named
-cargo xtask vm matrix [--linux-6.1 | --linux-newest]
+cargo xtask vm matrix [--linux-6.1 | --linux-6.12 | --linux-newest]
                         the real md driver against uraid, both ways, every level; each form below takes a kernel, too:
                         --linux-newest is the newest of Debian's, asked for again after 30 days
 cargo xtask vm matrix --short
@@ -74,6 +74,8 @@ cargo xtask vm matrix --handover
                         arrays written without a member, by uraid or the kernel; the kernel takes over and rebuilds
 cargo xtask vm matrix --force
                         uraid fails members and is killed; `mdadm --assemble --force` must not believe them
+cargo xtask vm matrix --killed [SEED [ARRAY]]
+                        uraid is killed in a recovery or a replacement while it is written; the kernel must lose nothing
 cargo xtask vm matrix --mount
                         `uraid mount` and `umount` in the guest, by the kernel's NBD driver and by FUSE; the kernel's md reads what was written
 cargo xtask vm matrix --ppl

@@ -242,6 +242,27 @@ no byte of a member. Then:
 In the end the kernel `check`s to `mismatch_cnt` 0, and reads what was there before and what the client wrote, also
 without slot 0. `--force` and `--rebuild` are run on Linux 6.1 and 6.12; some of each is part of `cargo xtask vm matrix`.
 
+`cargo xtask vm matrix --killed`: on each of the kernels 6.12, 6.1 and Debian's newest, 20 arrays of each redundant level
+and 20 raid5 with a log are left by uraid in the middle of a recovery or a replacement; raid1, raid10 of four layouts, raid4,
+raid5 and raid6 with and without a bitmap. Five clients write all over the array, in requests of 512 bytes to several
+chunks, and uraid is killed. A member of a raid10 that recovers, and any that replaces another one, is a spare in what is
+left, because the kernel takes it for a copy in a dirty array, or never copies the rest. The kernel then:
+
+- starts it by `mdadm --assemble` without options, in half of the recoveries with the failed member given, too; reads every
+  answered write at once, and again when it has recovered the member; `check`s to `mismatch_cnt` 0, and reads the same
+  bytes without each neighbour of the slot. A sector in flight holds the old or the new data; on a raid5 with a log whose
+  member recovers, anything. The parity that such a log names is spoiled before.
+- refuses a raid4, 5 or 6 without a log while a member recovers, as its own, and starts it with `--force`: then only sectors
+  that share their parity with a write in flight may be wrong. A raid4 whose parity member recovers is started by neither,
+  and the kernel's own is not: uraid starts it, or the kernel with `md_mod.start_dirty_degraded=1`, and loses nothing.
+- goes on from the sector that uraid recorded where uraid was stopped while clients wrote, or was killed while the array was
+  clean: four arrays of each kind on larger members.
+
+After a crash in a replacement, the kernel has the new member as a spare and copies
+nothing to it until it is told to. Two arrays of each kind are part of `cargo xtask vm matrix`. An engine that lists these
+members in their slots fails the form: Linux 6.12 loses 4,800 of 28,672 sectors of a raid10, and leaves 2,688 sectors of a
+raid5's parity wrong.
+
 `cargo xtask vm matrix --bitmap`: arrays with a write-intent bitmap, made by uraid and by the kernel, at every redundant
 level, with metadata 1.0, 1.1 and 1.2, on members of 32 MiB of which three writes have made at most four chunks of
 64 KiB dirty. The side that makes the array right may move 4 MiB of a member, and moves about 0.5 MiB:

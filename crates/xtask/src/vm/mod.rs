@@ -181,7 +181,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
 }
 
 const FORMS: &str = "--short, --full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --killed [SEED [ARRAY]], --mount, --ppl, --rebuild, \
-                     --reshape, or nothing; each also with --linux-6.1 or --linux-newest";
+                     --reshape, or nothing; each also with --linux-6.1, --linux-6.12 or --linux-newest";
 
 /// `vm matrix [FORM] [KERNEL]`, by itself. Without KERNEL a form runs on the kernels that its module names. After MINUTES the
 /// full form starts no other machine.
