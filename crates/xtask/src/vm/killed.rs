@@ -31,7 +31,7 @@ const DIRTY: usize = 20;
 
 /// A boot's arrays, and the boots at the same time: a guest works on one array after the other.
 const BATCH: usize = 6;
-const MACHINES: usize = 2;
+const MACHINES: usize = 3;
 
 /// The first MiB is for metadata.
 const MEMBER_BYTES: u64 = 8 << 20;

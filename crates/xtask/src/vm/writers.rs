@@ -197,7 +197,7 @@ impl Content {
     }
 
     /// The sectors that were in flight, by their row of so many chunks of data and their place in a chunk.
-    fn open_columns(&self, data_chunks: usize) -> BTreeSet<(usize, usize)> {
+    pub(super) fn open_columns(&self, data_chunks: usize) -> BTreeSet<(usize, usize)> {
         let sectors = self.open.iter().flat_map(|(start, data)| (*start..start + data.len()).step_by(SECTOR_BYTES));
         sectors.map(|at| column(at, data_chunks)).collect()
     }

@@ -8,6 +8,7 @@ use crate::vm::host::{self, Served};
 use crate::vm::ppl::torn;
 use crate::vm::writers::{CHUNK_BYTES, Content, Load, Patterns, size_of};
 use crate::vm::{Lab, at, lab_error, output_of};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -52,12 +53,9 @@ pub(super) fn leave(uraid: &Path, folder: &Path, patterns: &Patterns, case: &Cas
             }
         }
         let (recorded, told, is_right) = superblocks.judge(case);
-        if case.level == Level::Raid5WithLog && case.end == End::Dirty {
-            let lost = (case.work == Work::Recovery).then_some(case.drawn.slot);
-            let is_symmetric = case.layout.ends_with("-symmetric");
-            torn::spoil(uraid, &members(folder, case), is_symmetric, lost)?;
-        }
-        let summary = format!("{told}, {progress} of the new member was done");
+        let spoiled = superblocks.spoil(uraid, folder, case, &content)?;
+        let spoiled = if spoiled == 0 { String::new() } else { format!(", {spoiled} sectors of parity spoiled") };
+        let summary = format!("{told}, {progress} of the new member was done{spoiled}");
         return Ok(Left { content, recorded, is_right, summary, examined: superblocks.brief(case) });
     }
     lab_error("uraid never ended in the middle of the pass")
@@ -154,6 +152,18 @@ fn begin(uraid: &Path, served: &Served, case: &Case, images: &[PathBuf], kib_a_s
     }
 }
 
+/// Where the xor of a row is.
+fn parity_slot(case: &Case, row: usize) -> usize {
+    match (case.level, case.layout) {
+        (Level::Raid4, _) => case.slots - 1,
+        (_, "right-asymmetric") => row % case.slots,
+        (_, layout) => {
+            assert_eq!(layout, "left-symmetric", "a layout of the list");
+            case.slots - 1 - row % case.slots
+        }
+    }
+}
+
 fn progress(uraid: &Path, served: &Served) -> Lab<String> {
     let report = served.report(uraid)?;
     let number = |name: &str| report["recovery"][name].as_u64().or_else(|| report["replacement"][name].as_u64());
@@ -213,6 +223,34 @@ impl Superblocks {
             (End::Dirty | End::Idle | End::Stopped, _, _) => false,
         };
         (recorded.unwrap_or(0), told, is_right)
+    }
+
+    /// Spoils parity of what was in flight, as if it had not been written: a killed process hands its writes to the kernel so
+    /// fast that hardly one is missing. Returns the number of sectors.
+    fn spoil(&self, uraid: &Path, folder: &Path, case: &Case, content: &Content) -> Lab<usize> {
+        let members = members(folder, case);
+        let recovering = (case.work == Work::Recovery).then_some(case.drawn.slot);
+        if case.end != End::Dirty {
+            return Ok(0);
+        }
+        if case.level == Level::Raid5WithLog {
+            return torn::spoil(uraid, &members, case.layout.ends_with("-symmetric"), recovering);
+        }
+        // A bit may not have been set yet for a write that was not even begun, and nobody would look there.
+        let is_by_bits = case.has_bitmap && case.work == Work::Replacement;
+        let Some(data_chunks) = case.data_chunks().filter(|_| !is_by_bits) else { return Ok(0) };
+        let mut sectors = 0;
+        for (row, place) in content.open_columns(data_chunks) {
+            let slot = parity_slot(case, row);
+            if Some(slot) != recovering {
+                let Some(data) = self.0[slot]["data_offset"].as_u64() else { return lab_error("no data offset") };
+                let file = at(&members[slot], std::fs::OpenOptions::new().write(true).open(&members[slot]))?;
+                let offset = data * 512 + (row * CHUNK_BYTES + place) as u64;
+                at(&members[slot], file.write_all_at(&[0x5a; 512], offset))?;
+                sectors += 1;
+            }
+        }
+        Ok(sectors)
     }
 
     /// A line for each member.
