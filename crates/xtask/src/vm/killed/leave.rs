@@ -217,7 +217,8 @@ impl Superblocks {
             None => format!("{state}, the new member a {}", new["device_role"].as_str().unwrap_or("?")),
         };
         let is_right = match (case.end, is_listed, recorded) {
-            (End::Dirty, false, None) => is_dirty && case.is_hidden(),
+            // A raid1 may be left in either way, as far as the kernel then loses nothing.
+            (End::Dirty, false, None) => is_dirty && (case.is_hidden() || case.level == Level::Raid1),
             (End::Dirty, true, Some(_)) => is_dirty && !case.is_hidden(),
             (End::Idle | End::Stopped, true, Some(_)) => !is_dirty,
             (End::Dirty | End::Idle | End::Stopped, _, _) => false,
