@@ -251,7 +251,7 @@ left, because the kernel takes it for a copy in a dirty array, or never copies t
 - starts it by `mdadm --assemble` without options, in half of the recoveries with the failed member given, too; reads every
   answered write at once, and again when it has recovered the member; `check`s to `mismatch_cnt` 0, and reads the same
   bytes without each neighbour of the slot. A sector in flight holds the old or the new data; on a raid5 with a log whose
-  member recovers, anything. The parity that such a log names is spoiled before.
+  member recovers, anything. The parity of what was in flight, or is named by a log, is spoiled before, as if it had not been written.
 - refuses a raid4, 5 or 6 without a log while a member recovers, as its own, and starts it with `--force`: then only sectors
   that share their parity with a write in flight may be wrong. A raid4 whose parity member recovers is started by neither,
   and the kernel's own is not: uraid starts it, or the kernel with `md_mod.start_dirty_degraded=1`, and loses nothing.
