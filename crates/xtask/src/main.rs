@@ -74,7 +74,7 @@ cargo xtask vm matrix --handover
                         arrays written without a member, by uraid or the kernel; the kernel takes over and rebuilds
 cargo xtask vm matrix --force
                         uraid fails members and is killed; `mdadm --assemble --force` must not believe them
-cargo xtask vm matrix --killed [SEED [ARRAY]]
+cargo xtask vm matrix --killed [SEED [ARRAY]...]
                         uraid is killed in a recovery or a replacement while it is written; the kernel must lose nothing
 cargo xtask vm matrix --mount
                         `uraid mount` and `umount` in the guest, by the kernel's NBD driver and by FUSE; the kernel's md reads what was written

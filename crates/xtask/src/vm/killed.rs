@@ -312,13 +312,14 @@ pub(crate) fn run_short(release: Release) -> Lab<Tally> {
     run_on(release, cases.collect())
 }
 
-/// All arrays, or the one of that name, or those of a group such as `k1`, on every kernel or the chosen one.
-pub(crate) fn run_full(chosen: Option<Release>, seed: u64, name: Option<&str>) -> Tally {
+/// All arrays, or those of these names or groups, such as `k1`, on every kernel or the chosen one.
+pub(crate) fn run_full(chosen: Option<Release>, seed: u64, names: &[&str]) -> Tally {
     let is_named = |case: &Case, name: &str| case.name == name || case.name.starts_with(&format!("{name}-"));
+    let is_chosen = |case: &Case| names.is_empty() || names.iter().any(|name| is_named(case, name));
     let mut sum = Tally::default();
     let kernels = [Release::Trixie, Release::Bookworm, Release::Sid];
     for release in chosen.map_or(kernels.to_vec(), |release| vec![release]) {
-        let cases = all(seed).into_iter().filter(|case| name.is_none_or(|name| is_named(case, name))).collect();
+        let cases = all(seed).into_iter().filter(|case| is_chosen(case)).collect();
         sum.add(super::tally_of(run_on(release, cases)));
     }
     sum

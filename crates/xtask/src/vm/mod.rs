@@ -180,7 +180,7 @@ fn tally_of(outcome: Lab<Tally>) -> Tally {
     })
 }
 
-const FORMS: &str = "--short, --full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --killed [SEED [ARRAY]], --mount, --ppl, --rebuild, \
+const FORMS: &str = "--short, --full [MINUTES], --bad-blocks, --bitmap, --day, --handover, --force, --killed [SEED [ARRAY]...], --mount, --ppl, --rebuild, \
                      --reshape, or nothing; each also with --linux-6.1, --linux-6.12 or --linux-newest";
 
 /// `vm matrix [FORM] [KERNEL]`, by itself. Without KERNEL a form runs on the kernels that its module names. After MINUTES the
@@ -242,11 +242,11 @@ fn form(words: &[&str], chosen: Option<Release>) -> Option<Tally> {
         ["--force"] => force::run_full(chosen),
         ["--killed", rest @ ..] => {
             let seed = rest.first().map(|word| word.parse::<u64>()).transpose();
-            let (true, Ok(seed)) = (rest.len() <= 2, seed) else {
-                println!("vm matrix --killed takes a number and the name of an array, or nothing");
+            let Ok(seed) = seed else {
+                println!("vm matrix --killed takes a number and names of arrays, or nothing");
                 return None;
             };
-            killed::run_full(chosen, seed.unwrap_or(0), rest.get(1).copied())
+            killed::run_full(chosen, seed.unwrap_or(0), rest.get(1..).unwrap_or_default())
         }
         ["--mount"] => tally_of(mount::run(one)),
         ["--ppl"] => ppl::run_full(chosen),
