@@ -152,7 +152,7 @@ pub(crate) struct Round {
 pub(crate) struct Master {
     slots: u16,
     is_redundant: bool,
-    is_raid10: bool,
+    is_mirror: bool,
     epoch: Epoch,
     gate: Gate,
     takes_writes: bool,
@@ -249,7 +249,7 @@ impl Master {
         let master = Master {
             slots: plan.layout.slots(),
             is_redundant: plan.layout.level().is_redundant(),
-            is_raid10: plan.layout.level() == Level::Raid10,
+            is_mirror: matches!(plan.layout.level(), Level::Raid1 | Level::Raid10),
             epoch: Epoch(0),
             gate: Gate::Closed,
             takes_writes: false,

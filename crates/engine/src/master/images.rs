@@ -66,14 +66,14 @@ impl Master {
 
     /// Whether the superblocks show a member that does not hold everything yet as a spare: while they say dirty, md would
     /// lose data if it started the array. Linux 6.12 makes a dirty raid10 consistent before it recovers a member, and
-    /// copies from what that one does not hold yet; and it never copies the rest of a member that replaces another one. A
-    /// member of a raid4, 5 or 6 that recovers keeps its slot: md refuses such an array while it is dirty. When the array
-    /// is clean, they show how far the member has come.
+    /// copies from what that one does not hold yet; of a dirty raid1 it reads such a member meanwhile; and it never copies
+    /// the rest of a member that replaces another one. A member of a raid4, 5 or 6 that recovers keeps its slot: md refuses
+    /// such an array while it is dirty. When the array is clean, they show how far the member has come.
     pub(crate) fn hides(&self, member: usize) -> bool {
         let is_dirty = self.is_dirty || self.resync_from.is_some_and(|from| from < self.resync_end);
         let loses = match self.members[member] {
             MemberState::Replacing { .. } => true,
-            MemberState::Recovering { slot, .. } => self.is_raid10 && !self.shown_recovered.contains(slot),
+            MemberState::Recovering { slot, .. } => self.is_mirror && !self.shown_recovered.contains(slot),
             MemberState::Active(_) | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => false,
         };
         is_dirty && loses
