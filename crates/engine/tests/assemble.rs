@@ -492,6 +492,39 @@ fn members_that_fail_one_after_the_other_within_moments_leave_one_history() {
     }
 }
 
+/// raid5 of four: with two of them nothing ran, whichever two, so nothing was written since all were there.
+#[test]
+fn force_joins_members_whose_tables_are_all_too_small_to_have_run_and_those_that_list_each_other() {
+    let halves = |level, count: u16, first: &[usize], second: &[usize]| {
+        let mut members = array(level, count, 0);
+        record_failure(&mut members, first, second);
+        record_failure(&mut members, second, first);
+        members
+    };
+    for (level, count, first, second) in
+        [(Level::Raid5, 4, &[0, 1][..], &[2, 3][..]), (Level::Raid6, 6, &[0, 2, 4], &[1, 3, 5])]
+    {
+        let members = halves(level, count, first, second);
+        assert!(matches!(start(&members), Err(AssembleError::SplitBrain { .. })));
+        let plan = assemble(&members, &FORCE).unwrap();
+        assert_eq!((slots(&plan).len(), plan.refused.len()), (count.into(), 0), "{level:?}");
+        assert!(!plan.forced.is_split_brain && plan.forced.raised.is_empty());
+    }
+    // Halves of mirrors could be written: one of them is taken.
+    let plan = assemble(&halves(Level::Raid10, 4, &[0, 2], &[1, 3]), &FORCE).unwrap();
+    assert!(plan.forced.is_split_brain);
+    // raid5 of five: 0 saw 1 fail, 3 saw 4 fail, and each lists the other.
+    let mut members = array(Level::Raid5, 5, 0);
+    record_failure(&mut members, &[0], &[1]);
+    record_failure(&mut members, &[2], &[1, 4]);
+    record_failure(&mut members, &[3], &[4]);
+    let given = [members[0].clone(), members[2].clone(), members[3].clone()];
+    let Err(AssembleError::TooFewMembers { found: 3, refused, .. }) = assemble(&given, &FORCE) else {
+        panic!("three of five are too few")
+    };
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
 #[test]
 fn histories_are_told_the_freshest_first_each_with_its_last_update() {
     let mut members = array(Level::Raid1, 5, 0);

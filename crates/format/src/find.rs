@@ -19,6 +19,12 @@ pub struct Found {
 }
 
 impl Found {
+    /// Superblocks in the data of the one in force that were made later: of a member of an array that lies in this one, or
+    /// of today's array, and the one in force is a leftover.
+    pub fn later_contents(&self) -> impl Iterator<Item = &OtherPlace> {
+        self.others.iter().filter(|other| other.standing == Standing::Content { is_later: true })
+    }
+
     /// The other superblocks that are out of force only because of their creation time.
     pub fn rivals(&self) -> impl Iterator<Item = &OtherPlace> {
         self.others.iter().filter(|other| other.standing == Standing::Earlier)
@@ -40,7 +46,10 @@ pub struct OtherPlace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// It is good, but lies in the data area of the one in force: that array's content is a member of another array.
-    Content,
+    Content {
+        /// It was made later than the one in force, as a member of an array in an array always is.
+        is_later: bool,
+    },
     /// It is good, but was not made later than the one in force. Their places do not show which one is right.
     Earlier,
     /// It is not good.
@@ -120,7 +129,8 @@ pub fn find<E>(
         let superblock = good.swap_remove(index);
         others.extend(good.iter().map(|it| {
             let is_content = holds(&superblock, it, device_size);
-            let standing = if is_content { Standing::Content } else { Standing::Earlier };
+            let is_later = made(it) > made(&superblock);
+            let standing = if is_content { Standing::Content { is_later } } else { Standing::Earlier };
             OtherPlace { version: it.version, at: it.super_offset, standing }
         }));
         others.sort_by_key(|other| other.at);
@@ -128,7 +138,7 @@ pub fn find<E>(
     }
     let damaged = others.into_iter().filter_map(|it| match it.standing {
         Standing::Damaged(source) => Some((it.version, it.at, source)),
-        Standing::Content | Standing::Earlier => None,
+        Standing::Content { .. } | Standing::Earlier => None,
     });
     if let Some((version, at, source)) = damaged.max_by_key(|(_, _, source)| weight(source)) {
         return Err(FindError::Superblock { version, at, source });

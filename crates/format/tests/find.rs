@@ -186,7 +186,11 @@ fn a_superblock_inside_a_1_0_array_is_not_its_members() {
             put(&mut bytes, outer, 6, Some((2048, end - 2048)));
             let found = look(&bytes, None).unwrap();
             assert_eq!(found.superblock.version, Version::V1_0, "{outer} to {end}");
-            assert_eq!((found.others[0].version, found.others[0].standing), (outer, Standing::Content));
+            assert_eq!(
+                (found.others[0].version, found.others[0].standing),
+                (outer, Standing::Content { is_later: true })
+            );
+            assert_eq!(found.later_contents().count(), 1);
             assert_eq!(found.rivals().count(), 0);
         }
     }
@@ -200,13 +204,19 @@ fn a_superblock_inside_a_0_90_array_is_not_its_members() {
         let end = Version::V0_90.location(SIZE).unwrap().0;
         put(&mut bytes, outer, 6, Some((2048, end - 2048)));
         let found = look(&bytes, None).unwrap();
-        assert_eq!((found.superblock.version, found.others[0].standing), (Version::V0_90, Standing::Content));
+        assert_eq!(
+            (found.superblock.version, found.others[0].standing),
+            (Version::V0_90, Standing::Content { is_later: true })
+        );
     }
     // Before a superblock 1.0, and within its data: a 0.90 does not record its place, so it counts as content.
     let mut bytes = device(&[(Version::V1_0, 5)]);
     put_old(&mut bytes, 6);
     let found = look(&bytes, None).unwrap();
-    assert_eq!((found.superblock.version, found.others[0].standing), (Version::V1_0, Standing::Content));
+    assert_eq!(
+        (found.superblock.version, found.others[0].standing),
+        (Version::V1_0, Standing::Content { is_later: true })
+    );
 }
 
 #[test]

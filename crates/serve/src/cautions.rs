@@ -8,7 +8,7 @@
 //!             a start of the old array would write over the table, and over the partition
 //! ```
 
-use crate::{dates, member_name, names};
+use crate::{dates, member_name, metadata, names};
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 use uraid_format::partition;
 use uraid_format::signature::{self, Kind, Signature};
@@ -22,7 +22,10 @@ pub fn of(
     superblock: &Superblock,
     mut read: impl FnMut(u64, &mut [u8]) -> bool,
 ) -> Vec<String> {
-    let mut found = in_partitions(name, size, superblock, &mut read);
+    let byte = |at: Sector| at.0 * SECTOR_BYTES as u64;
+    let places = find(size, |at, block| if read(byte(at), &mut block[..]) { Ok(()) } else { Err(()) });
+    let mut found = places.map(|found| metadata::two_arrays(&found)).unwrap_or_default();
+    found.extend(in_partitions(name, size, superblock, &mut read));
     let data = Range::new(superblock.data_offset, superblock.data_size);
     for mark in marks(Range::new(Sector(0), size), &mut read) {
         let at = Sector(mark.at / SECTOR_BYTES as u64);

@@ -180,13 +180,26 @@ pub(crate) fn ppl(member: &Claimed, superblock: &Superblock) -> Option<PplLog> {
 
 /// Warns if a member has superblocks of several arrays, and says how one was chosen.
 pub fn warn_of_rivals(member: &str, found: &Found) {
-    for rival in found.rivals() {
-        warn(&format!(
-            "{member}: carries superblocks of two arrays: the one of version {} (sector {}) is used, because it is not \
-             older than the one of version {} (sector {})",
-            found.superblock.version, found.superblock.super_offset.0, rival.version, rival.at.0
-        ));
-    }
+    two_arrays(found).iter().for_each(|text| warn(&format!("{member}: {text}")));
+}
+
+/// What to say of a device with superblocks of several arrays, without its name.
+pub(crate) fn two_arrays(found: &Found) -> Vec<String> {
+    let used = format!(
+        "carries superblocks of two arrays: the one of version {} (sector {}) is used",
+        found.superblock.version, found.superblock.super_offset.0
+    );
+    let later = found.later_contents().map(|later| {
+        format!(
+            "{used}, because the one of version {} (sector {}), which was made later, lies in its data, as that of an array in \
+             this array. If the older array is gone, and the later one is today's, do not start this: writes would destroy it",
+            later.version, later.at.0
+        )
+    });
+    let rivals = found.rivals().map(|rival| {
+        format!("{used}, because it is not older than the one of version {} (sector {})", rival.version, rival.at.0)
+    });
+    later.chain(rivals).collect()
 }
 
 /// Other programs' signatures on the member, the most important first.

@@ -12,7 +12,7 @@
 //! ```
 
 use super::error::{AssembleError, Duplicate, SetCount, Unsupported};
-use super::history::{Table, could_run, freshest_history, split_brain, table};
+use super::history::{Freshest, Table, could_run, freshest_history, split_brain, table};
 use super::{Candidate, Refusal, Refused};
 use crate::mark::{self, Mark};
 use crate::sabotage::{self, Sabotage};
@@ -134,7 +134,7 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
     let (freshest, others): (Vec<usize>, Vec<usize>) =
         contenders.into_iter().partition(|at| candidates[*at].superblock.events == events);
     assert!(!freshest.is_empty(), "a candidate has the most events");
-    let (winners, losers, is_disputed) = freshest_history(candidates, &freshest);
+    let Freshest { table, winners, losers, is_disputed } = freshest_history(candidates, &freshest, is_forced);
     if is_disputed {
         assert!(!losers.is_empty(), "a history does not dispute itself");
     }
@@ -142,7 +142,7 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         let all = [&winners[..], &losers[..]].concat();
         return Err(split_brain(candidates, &all));
     }
-    let mut sorter = Sorter::new(candidates, &winners, refused, is_forced)?;
+    let mut sorter = Sorter::new(candidates, (&winners, table), refused, is_forced)?;
     for candidate in winners {
         sorter.admit(candidate)?;
     }
@@ -293,7 +293,7 @@ struct Sorter<'a> {
 impl<'a> Sorter<'a> {
     fn new(
         candidates: &'a [Candidate],
-        winners: &[usize],
+        (winners, table): (&[usize], Table),
         refused: Vec<Refused>,
         is_forced: bool,
     ) -> Result<Sorter<'a>, AssembleError> {
@@ -311,7 +311,12 @@ impl<'a> Sorter<'a> {
         if template.raid_disks > maximum {
             return Err(AssembleError::TooManySlots { found: template.raid_disks, maximum });
         }
-        let table = table(&template);
+        // What the tables of several histories that are one list is listed.
+        for (number, slot) in &table {
+            if let Some(role) = template.roles.get_mut(*number as usize) {
+                *role = Role::Slot(*slot);
+            }
+        }
         let features = template.features;
         let chosen = Chosen {
             template,

@@ -14,15 +14,28 @@ use uraid_layout::{Layout, Level, Spec};
 /// The slots in a role table, by dev_number.
 pub(super) type Table = BTreeMap<u32, Slot>;
 
+/// The history that an array starts with, among members with the most events.
+pub(super) struct Freshest {
+    pub(super) table: Table,
+    /// Its members; the first one's superblock stands for it.
+    pub(super) winners: Vec<usize>,
+    /// The others.
+    pub(super) losers: Vec<usize>,
+    /// They exclude each other.
+    pub(super) is_disputed: bool,
+}
+
 pub(super) fn table(superblock: &Superblock) -> Table {
     (0u32..).zip(&superblock.roles).filter_map(|(number, role)| Some((number, role.slot()?))).collect()
 }
 
-/// Whether an array with members in the slots of this table could serve: only then can it have run, and been written.
+/// Whether an array with members in the slots of this table could serve: only then can it have run, and been written. md
+/// writes to the mirrors that are left of a raid10 although others are lost.
 pub(super) fn could_run(superblock: &Superblock, table: &Table) -> bool {
     let slots: SlotSet = table.values().copied().filter(|slot| slot.0 < SlotSet::SLOTS_MAX).collect();
     let raid_disks = superblock.raid_disks.min(SlotSet::SLOTS_MAX.into()) as u16;
     match superblock.level_layout() {
+        Some((Level::Raid1 | Level::Raid10, _)) => true,
         Some((Level::Linear | Level::Raid0, _)) => slots.count() >= usize::from(raid_disks),
         Some((level, layout)) => {
             let (chunk, size) = (superblock.chunk, superblock.size);
@@ -85,7 +98,10 @@ fn join_nested(candidates: &[Candidate], histories: &mut Vec<(Table, Vec<usize>)
 /// member that was lost right before can show the count of the round that recorded its loss.) Every other case is a
 /// dispute. Then the history with the most members is listed first; of equal histories, the one with the lowest
 /// dev_number.
-pub(super) fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> (Vec<usize>, Vec<usize>, bool) {
+///
+/// With force, histories that do not exclude each other are one: each lists all members of the other, or none of them has
+/// enough members to have run. Its table has all their entries.
+pub(super) fn freshest_history(candidates: &[Candidate], freshest: &[usize], is_forced: bool) -> Freshest {
     assert!(!freshest.is_empty());
     let mut histories: Vec<(Table, Vec<usize>)> = Vec::new();
     for at in freshest {
@@ -96,6 +112,9 @@ pub(super) fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> 
         }
     }
     join_nested(candidates, &mut histories);
+    if is_forced {
+        join_undisputed(candidates, &mut histories);
+    }
     let lists = |table: &Table, members: &[usize]| {
         members.iter().filter(|at| table.contains_key(&candidates[**at].superblock.dev_number)).count()
     };
@@ -108,11 +127,52 @@ pub(super) fn freshest_history(candidates: &[Candidate], freshest: &[usize]) -> 
     // Histories are in the order of their lowest dev_number, and the first of several maxima must win.
     let largest = (0..histories.len()).rev().max_by_key(|at| histories[*at].1.len());
     let winner = clear.or(largest).expect("the freshest candidates are at least one");
-    let winners = histories.remove(winner).1;
+    let (table, winners) = histories.remove(winner);
     let losers: Vec<usize> = histories.into_iter().flat_map(|(_, members)| members).collect();
     assert!(!winners.is_empty(), "a history has the member that it was found on");
     assert_eq!(winners.len() + losers.len(), freshest.len());
-    (winners, losers, clear.is_none())
+    Freshest { table, winners, losers, is_disputed: clear.is_none() }
+}
+
+/// Makes one history of those that do not exclude each other, as members that failed within moments leave them.
+///
+/// ```text
+///   raid5 of 4, one event count    0 1 - -    0 and 1 have this one, 2 and 3 the other: with two of four nothing ran,
+///                                  - - 2 3    so nothing was written since all four were there
+/// ```
+fn join_undisputed(candidates: &[Candidate], histories: &mut Vec<(Table, Vec<usize>)>) {
+    let number = |at: &usize| candidates[*at].superblock.dev_number;
+    let too_small = |(table, members): &(Table, Vec<usize>)| !could_run(&candidates[members[0]].superblock, table);
+    let lists_all = |one: &(Table, Vec<usize>), other: &(Table, Vec<usize>)| {
+        other.1.iter().all(|at| one.0.get(&number(at)).copied() == candidates[*at].superblock.own_role().slot())
+    };
+    let may_join = |one: &(Table, Vec<usize>), other: &(Table, Vec<usize>)| {
+        let is_undisputed = lists_all(one, other) && lists_all(other, one) || too_small(one) && too_small(other);
+        is_undisputed && united(&one.0, &other.0).is_some()
+    };
+    let pair = |histories: &[(Table, Vec<usize>)]| {
+        let mut pairs = (0..histories.len()).flat_map(|one| (one + 1..histories.len()).map(move |other| (one, other)));
+        pairs.find(|(one, other)| may_join(&histories[*one], &histories[*other]))
+    };
+    // Each step removes one.
+    while let Some((one, other)) = pair(histories) {
+        let (table, members) = histories.remove(other);
+        histories[one].0 = united(&histories[one].0, &table).expect("it was tried");
+        histories[one].1.extend(members);
+        histories[one].1.sort_by_key(number);
+    }
+}
+
+/// Both tables in one; `None` if they give a device two slots, or a slot two devices.
+fn united(one: &Table, other: &Table) -> Option<Table> {
+    let mut table = one.clone();
+    for (number, slot) in other {
+        if table.insert(*number, *slot).is_some_and(|before| before != *slot) {
+            return None;
+        }
+    }
+    let slots: BTreeSet<&Slot> = table.values().collect();
+    (slots.len() == table.len()).then_some(table)
 }
 
 /// The split-brain error for these candidates, with their histories, freshest first.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use uraid_block::{Sector, Sectors};
 use uraid_format::{Checksum, Superblock, Superblock090, SuperblockError, Version};
 use uraid_layout::{Layout, Level, Spec};
+use uraid_serve::cautions;
 use uraid_serve::log::warn;
-use uraid_serve::{cautions, metadata};
 
 /// The result for one member.
 pub(super) struct Examined {
@@ -30,10 +30,7 @@ pub(super) struct Examined {
 pub(super) fn examine(path: &Path) -> Result<Examined, ProbeError> {
     let member = probe::open(path)?;
     let (at, version) = match member.find_superblock() {
-        Ok(found) => {
-            metadata::warn_of_rivals(&path.display().to_string(), &found);
-            (found.superblock.super_offset, found.superblock.version)
-        }
+        Ok(found) => (found.superblock.super_offset, found.superblock.version),
         Err(ProbeError::Superblock { at, version, source: SuperblockError::Checksum { .. }, .. }) => (at, version),
         Err(error) => return Err(error),
     };
