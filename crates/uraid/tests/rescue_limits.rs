@@ -113,6 +113,16 @@ fn a_disk_whose_partition_holds_a_member_and_a_loop_device_over_one_are_not_repl
     if let Some(device) = LoopDevice::new(&other[0]) {
         let refused = copy(&scratch, "--overwrite", &members, device.path());
         refused.expect_refused(&["carries md metadata 1.2"]);
+        // A shell opens it, and asks nobody.
+        let device = fs::File::options().write(true).open(device.path()).expect("a device");
+        let mut command = scratch.command(["copy", &text(&members[0]), &text(&members[1]), "-"]);
+        let done = command.stdout(device).output().expect("it runs");
+        assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("carries md metadata"));
+    }
+    // Only the data of the member, as a partition of a whole-disk member would be.
+    if let Some(device) = LoopDevice::with_options(&other[0], &["-o", "1M"]) {
+        let refused = copy(&scratch, "--overwrite", &members, device.path());
+        refused.expect_refused(&["lies in the data of"]);
     }
     assert!(fs::read(&other[0]).expect("a member") == before[MIB as usize..7 * MIB as usize]);
 }

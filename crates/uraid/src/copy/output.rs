@@ -7,7 +7,7 @@ use super::map::byte;
 use super::occupied::{self, Earlier};
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
@@ -43,6 +43,16 @@ pub(crate) enum OutputError {
         /// What was found.
         mark: Signature,
     },
+    /// It is a part of a member.
+    #[error(
+        "{}: lies in the data of {}, which carries md metadata: it is, or was, a member of an array, and a copy never \
+         replaces one, not even with --overwrite; if nothing of that array is needed any more, `uraid zero-superblock {}` \
+         takes the mark away",
+        path.display(),
+        member.display(),
+        member.display()
+    )]
+    Data { path: PathBuf, member: PathBuf },
     /// It is locked or mounted.
     #[error("{}: is in use", path.display())]
     InUse { path: PathBuf },
@@ -249,7 +259,14 @@ fn standard_output(members: &[String]) -> Result<Output, OutputError> {
         return Err(OutputError::Terminal);
     }
     let file = File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?);
-    refuse_member(&path, &file.metadata().map_err(failed)?, members)?;
+    let status = file.metadata().map_err(failed)?;
+    refuse_member(&path, &status, members)?;
+    // A shell opened it: nothing has asked whether it may be overwritten.
+    if (status.is_file() || status.file_type().is_block_device())
+        && let Ok(storage) = std::fs::read_link(format!("/proc/self/fd/{}", stdout.as_fd().as_raw_fd()))
+    {
+        occupied::refuse(&storage, None)?;
+    }
     Ok(Output { file, kind: Kind::Stream, path, begins_with: None })
 }
 
