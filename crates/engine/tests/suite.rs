@@ -5,6 +5,7 @@
 mod assemble;
 mod assemble_bitmap;
 mod assemble_force;
+mod assemble_history;
 mod assemble_read_only;
 mod assemble_reshape;
 mod assemble_rounds;

@@ -96,6 +96,13 @@ pub fn read_only_text(plan: &StartPlan, name: impl Fn(usize) -> String) -> Optio
 /// What is said of a start: who is left out and why, and what `--force` did.
 pub fn plan_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
     let mut lines = refused_lines(&plan.refused, names);
+    lines.extend(started_lines(plan, names));
+    lines
+}
+
+/// What is said of members that are not left out.
+pub fn started_lines(plan: &StartPlan, names: &[String]) -> Vec<String> {
+    let mut lines = Vec::new();
     for &raised in &plan.forced.raised {
         lines.push(format!("{}: missed the last changes and is taken all the same, by --force", names[raised]));
     }
@@ -161,7 +168,8 @@ fn error_lines(error: &AssembleError, names: &[String]) -> Vec<String> {
     }
 }
 
-fn refused_lines(refused: &[Refused], names: &[String]) -> Vec<String> {
+/// Who is left out, and why.
+pub fn refused_lines(refused: &[Refused], names: &[String]) -> Vec<String> {
     refused.iter().map(|refused| format!("{}: left out: {}", names[refused.candidate], refused.reason)).collect()
 }
 

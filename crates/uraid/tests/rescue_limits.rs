@@ -112,7 +112,7 @@ fn a_disk_whose_partition_holds_a_member_and_a_loop_device_over_one_are_not_repl
     assert!(before == fs::read(&disk).expect("a disk"));
     if let Some(device) = LoopDevice::new(&other[0]) {
         let refused = copy(&scratch, "--overwrite", &members, device.path());
-        refused.expect_refused(&["carries md metadata 1.2"]);
+        refused.expect_refused(&["carries md metadata"]);
         // A shell opens it, and asks nobody.
         let device = fs::File::options().write(true).open(device.path()).expect("a device");
         let mut command = scratch.command(["copy", &text(&members[0]), &text(&members[1]), "-"]);
@@ -217,8 +217,12 @@ fn an_old_raid0_is_read_where_both_layouts_are_the_same_and_else_told_how() {
             let hints = ["made before Linux 5.4", "-p original", "uraid update layout-original"];
             copy(&scratch, "--overwrite", &members, &out).expect_refused(&hints);
             let words = |layout: &str| ["update".into(), layout.into()].into_iter().chain(members.iter().cloned());
+            scratch.uraid(words("layout-alternate").take(4)).expect_refused(&["2 of its array's 3 members are named"]);
+            // A wrong choice is no harm: no data is moved.
+            scratch.uraid(words("layout-alternate")).expect_done();
+            copy(&scratch, "--overwrite", &members, &out).expect_done();
+            assert!(fs::read(&out).expect("a copy") != bytes, "{name}: in another order");
             scratch.uraid(words("layout-original")).expect_done();
-            scratch.uraid(words("layout-alternate")).expect_refused(&["records layout 1 already"]);
             copy(&scratch, "--overwrite", &members, &out).expect_done();
         }
         assert!(fs::read(&out).expect("a copy") == bytes, "{name}");

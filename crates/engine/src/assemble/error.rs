@@ -195,7 +195,13 @@ impl AssembleError {
             }
             AssembleError::Mismatch { candidate, field, found, expected } => {
                 let name = name(*candidate);
-                write!(out, "{name}: {field} is {found}, the freshest member says {expected}: leave it out")
+                write!(out, "{name}: {field} is {found}, the freshest member says {expected}: ")?;
+                out.write_str(match *field {
+                    "layout" => {
+                        "leave it out, or, of a raid0 whose `uraid update layout-...` was interrupted, update it again"
+                    }
+                    _ => "leave it out",
+                })
             }
             AssembleError::SplitBrain { histories } => write_histories(out, histories, name),
             // The kernel refuses impossible fields too.

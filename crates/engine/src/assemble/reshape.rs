@@ -78,7 +78,7 @@ fn decide(candidates: &[Candidate], options: &AssembleOptions) -> Result<HalfRes
     // All members have a slot of the wider geometry: what is missing is told by the new one.
     let either = match (&new, &old) {
         (Ok(either), _) | (Err(_), Ok(either)) => either,
-        (Err(error), Err(_)) => return Err(error.clone()),
+        (Err(of_new), Err(of_old)) => return Err(if has_begun(candidates) { of_new } else { of_old }.clone()),
     };
     let freshest = either.members.iter().map(|member| &candidates[member.candidate].superblock);
     let freshest = freshest.max_by_key(|superblock| superblock.events).expect("a plan has members");
@@ -102,6 +102,14 @@ fn decide(candidates: &[Candidate], options: &AssembleOptions) -> Result<HalfRes
     assert!(parts.iter().all(|part| part.start.read_only.is_some()), "a half reshaped array is only read");
     assert!(parts.windows(2).all(|two| two[0].range.end == two[1].range.start), "the parts are adjacent");
     Ok(HalfReshaped { parts, from, to, plan })
+}
+
+/// Whether some sector has the new geometry, by the freshest superblock.
+fn has_begun(candidates: &[Candidate]) -> bool {
+    let superblocks = candidates.iter().map(|candidate| &candidate.superblock);
+    let freshest = superblocks.filter(|superblock| superblock.reshape.is_some()).max_by_key(|it| it.events);
+    let plan = freshest.and_then(|superblock| superblock.reshape_plan().ok()?);
+    plan.is_none_or(|plan| plan.is_backwards || plan.position.0 > 0)
 }
 
 /// Cuts the stretch with the new geometry where a member's part in the reshape ended.

@@ -32,7 +32,8 @@ WHAT
             refuse to start it with that. Also of an array that is dirty or lacks members
   layout-original, layout-alternate
             of a raid0 with members of several sizes, made before Linux 5.4, which does not say which layout it has:
-            record it. `uraid copy --assume -l 0 -p original ...` shows what each gives
+            record it. Nothing is moved, so the other one can be recorded again. `uraid copy --assume -l 0 -p original ...`
+            shows what each gives
 
 EXAMPLES
   uraid update ppl disk0 disk1 disk2

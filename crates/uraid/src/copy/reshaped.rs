@@ -73,7 +73,13 @@ fn slot_of(start: &StartPlan, member: usize) -> Option<Slot> {
 /// Says which stretch is read how, and of whom it cannot be.
 fn announce(opened: &Opened, both: &HalfReshaped) {
     let names = opened.names();
-    let lines = both.parts.iter().flat_map(|part| assembly::plan_lines(&part.start, &names));
+    let plans = || both.parts.iter().map(|part| &part.start);
+    let used: BTreeSet<usize> = plans().flat_map(|plan| plan.members.iter().map(|member| member.candidate)).collect();
+    // A member of one geometry need not be one of the other.
+    let lines = plans().flat_map(|plan| {
+        let refused: Vec<_> = plan.refused.iter().filter(|other| !used.contains(&other.candidate)).cloned().collect();
+        [assembly::refused_lines(&refused, &names), assembly::started_lines(plan, &names)].concat()
+    });
     lines.collect::<BTreeSet<String>>().iter().for_each(|line| warn(line));
     for ReshapedPart { range, is_new, start, lacking } in &both.parts {
         let (layout, side) = if *is_new { (&both.to, "new") } else { (&both.from, "old") };

@@ -13,7 +13,7 @@ use uraid_engine::{
     assemble_half_reshaped,
 };
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
-use uraid_format::{Role, Superblock};
+use uraid_format::{Features, Role, Superblock};
 use uraid_host::{Holder, holder};
 use uraid_layout::{Layout, Level, Spec};
 use uraid_serve::asking;
@@ -273,6 +273,9 @@ impl Known {
     fn by_role(&self, at: usize, template: &Superblock) -> Member {
         let superblock = &self.candidates[at].superblock;
         let (slot, state) = match template.role_of(superblock.dev_number) {
+            Role::Slot(slot) if superblock.features.contains(Features::RECOVERY_OFFSET) => {
+                (Some(slot.0), "spare rebuilding")
+            }
             Role::Slot(slot) => (Some(slot.0), "active sync"),
             Role::Spare => (None, "spare"),
             Role::Faulty => (None, "faulty"),

@@ -32,11 +32,15 @@ pub(crate) enum EachError {
     /// Only raid0 has zones.
     #[error("belongs to an array of another level, expected raid0")]
     NoRaid0,
-    /// The layout is recorded: another one would map the same data elsewhere.
-    #[error("records layout {found} already: with another one, the data of later zones would be read in another order")]
-    Recorded {
-        /// md's number.
-        found: u32,
+    /// Members with different layouts would be no array.
+    #[error(
+        "{found} of its array's {expected} members are named, expected all: with different layouts they are no array"
+    )]
+    NotAll {
+        /// The members named.
+        found: usize,
+        /// Those of the array.
+        expected: u32,
     },
     /// It is of another array than the first.
     #[error("belongs to another array than {first}: give the members of one")]
@@ -79,6 +83,12 @@ pub(super) fn field(what: UpdateWhat) -> Option<Field> {
 pub(super) fn run(args: &UpdateArgs, field: Field) -> Result<(), UpdateRefusal> {
     let Opened { members, candidates, .. } = open_all(&args.members)?;
     let first = &candidates[0].superblock;
+    let is_all = candidates.len() >= first.raid_disks as usize;
+    if let (Field::Layout(_), false) = (field, is_all) {
+        let (found, expected) = (candidates.len(), first.raid_disks);
+        let member = members[0].name().to_owned();
+        return Err(UpdateRefusal::Each { member, source: EachError::NotAll { found, expected } });
+    }
     let mut changed = Vec::new();
     for (member, candidate) in members.iter().zip(&candidates) {
         let refused = |source| UpdateRefusal::Each { member: member.name().to_owned(), source };
@@ -118,9 +128,6 @@ fn next(field: Field, now: &Superblock, member: &Claimed) -> Result<Superblock, 
     };
     if now.known_level() != Some(Level::Raid0) {
         return Err(EachError::NoRaid0);
-    }
-    if now.layout != 0 && now.layout != layout {
-        return Err(EachError::Recorded { found: now.layout });
     }
     Ok(Superblock { layout, features: now.features.with(Features::RAID0_LAYOUT), ..now.clone() })
 }
