@@ -19,7 +19,8 @@ limits() {
 # start OPTIONS...: whether mdadm starts it. One that it only assembles is stopped.
 start() {
     mdadm --assemble "$@" $md $(paths $given) >/run/said 2>&1
-    [ -e $sys/array_state ] && ! grep -q -E '^(inactive|clear)$' $sys/array_state && return
+    # Read once: a device that mdadm has just stopped may go away between two looks.
+    case "$(cat $sys/array_state 2>/dev/null)" in '' | inactive | clear) ;; *) return ;; esac
     mdadm --quiet --stop $md 2>/dev/null
     return 1
 }

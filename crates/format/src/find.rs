@@ -8,6 +8,7 @@
 use crate::version::DEVICE_SECTORS_MIN;
 use crate::{SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Version};
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
+use uraid_layout::Level;
 
 /// The superblock in force, and the other places that have one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -165,6 +166,8 @@ fn made(superblock: &Superblock) -> (u64, u64) {
 /// `holder` does not lie in the data area of `held`. A data area that would run past the end of the device does not
 /// count: a member of an array over a stripe is longer than one device of the stripe.
 ///
+/// Nor does an array count that was clean, and last updated before `held` was made: it is a leftover.
+///
 /// A superblock records its own sector. That sector is the same on the array and on the device only if data starts at
 /// sector 0. Example: on a device of 1003 sectors, a 1.0 mirror contains a 1.2 member of another array, and that member
 /// is as large as the mirror:
@@ -178,7 +181,17 @@ fn holds(holder: &Superblock, held: &Superblock, device_size: Sectors) -> bool {
     let (holder_data, held_data) = (data(holder), data(held));
     let contains = holder_data.start == Sector(0) && place(held).end() <= holder_data.end();
     let is_data_here = held_data.end().0 <= device_size.0;
-    contains && !(is_data_here && held_data.overlaps(place(holder)))
+    contains && !is_leftover(holder, held) && !(is_data_here && held_data.overlaps(place(holder)))
+}
+
+/// Whether `holder` is of an array that was gone when `held` was made: what is written through an array with redundancy
+/// marks its superblocks dirty before, which counts as an update. One that is dirty may have been updated long before.
+fn is_leftover(holder: &Superblock, held: &Superblock) -> bool {
+    // The superblock of a new member is made a moment before it is written.
+    const MOMENT_SECONDS: u64 = 60;
+    let marks_dirty = holder.known_level().is_some_and(Level::is_redundant);
+    let is_older = held.created_seconds() > holder.updated_seconds().saturating_add(MOMENT_SECONDS);
+    marks_dirty && !holder.is_dirty() && is_older
 }
 
 /// The data area on the device. Both numbers are below 2^54, see [`Superblock::parse`].

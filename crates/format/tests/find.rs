@@ -196,6 +196,28 @@ fn a_superblock_inside_a_1_0_array_is_not_its_members() {
     }
 }
 
+/// What is written through an array that has redundancy is written after its superblocks say so.
+#[test]
+fn an_array_that_was_clean_before_what_lies_in_its_data_was_made_is_a_leftover() {
+    for (is_dirty, level, made, expected) in [
+        (false, 1, 61, Version::V1_2),
+        (false, 1, 60, Version::V1_0),
+        (true, 1, 61, Version::V1_0),
+        (false, -1, 61, Version::V1_0),
+    ] {
+        let mut bytes = device(&[]);
+        let outer = put(&mut bytes, Version::V1_0, 500, None);
+        let resync_offset = if is_dirty { 0 } else { uraid_format::Superblock::CLEAN };
+        let outer = Superblock { resync_offset, level, updated: 500, ..outer };
+        let at = outer.super_offset.0 as usize * 512;
+        bytes[at..at + 4096].copy_from_slice(&outer.encode()[..]);
+        put(&mut bytes, Version::V1_2, 500 + made, Some((2048, outer.data_size.0 - 2048)));
+        let found = look(&bytes, None).unwrap();
+        assert_eq!(found.superblock.version, expected, "dirty {is_dirty}, level {level}, {made} s later");
+        assert_eq!(found.rivals().count() + found.later_contents().count(), 1, "both are named");
+    }
+}
+
 #[test]
 fn a_superblock_inside_a_0_90_array_is_not_its_members() {
     for outer in [Version::V1_1, Version::V1_2] {
