@@ -20,10 +20,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Superblocks in the data of the one in force that were made later: of a member of an array that lies in this one, or
-    /// of today's array, and the one in force is a leftover.
-    pub fn later_contents(&self) -> impl Iterator<Item = &OtherPlace> {
-        self.others.iter().filter(|other| other.standing == Standing::Content { is_later: true })
+    /// Superblocks in the data of the one in force of which it is not known whether they are of a member of an array that
+    /// lies in this one, or of today's array, and the one in force is a leftover.
+    pub fn doubtful_contents(&self) -> impl Iterator<Item = &OtherPlace> {
+        self.others.iter().filter(|other| other.standing == Standing::Content { is_doubtful: true })
     }
 
     /// The other superblocks that are out of force only because of their creation time.
@@ -48,8 +48,9 @@ pub struct OtherPlace {
 pub enum Standing {
     /// It is good, but lies in the data area of the one in force: that array's content is a member of another array.
     Content {
-        /// It was made later than the one in force, as a member of an array in an array always is.
-        is_later: bool,
+        /// It was made after the last update of the one in force, and its data would fit this device. So the array may
+        /// also have been gone when it was made.
+        is_doubtful: bool,
     },
     /// It is good, but was not made later than the one in force. Their places do not show which one is right.
     Earlier,
@@ -130,8 +131,8 @@ pub fn find<E>(
         let superblock = good.swap_remove(index);
         others.extend(good.iter().map(|it| {
             let is_content = holds(&superblock, it, device_size);
-            let is_later = made(it) > made(&superblock);
-            let standing = if is_content { Standing::Content { is_later } } else { Standing::Earlier };
+            let is_doubtful = it.created_seconds() > superblock.updated_seconds() && fits(it, device_size);
+            let standing = if is_content { Standing::Content { is_doubtful } } else { Standing::Earlier };
             OtherPlace { version: it.version, at: it.super_offset, standing }
         }));
         others.sort_by_key(|other| other.at);
@@ -180,8 +181,12 @@ fn made(superblock: &Superblock) -> (u64, u64) {
 fn holds(holder: &Superblock, held: &Superblock, device_size: Sectors) -> bool {
     let (holder_data, held_data) = (data(holder), data(held));
     let contains = holder_data.start == Sector(0) && place(held).end() <= holder_data.end();
-    let is_data_here = held_data.end().0 <= device_size.0;
-    contains && !is_leftover(holder, held) && !(is_data_here && held_data.overlaps(place(holder)))
+    contains && !is_leftover(holder, held) && !(fits(held, device_size) && held_data.overlaps(place(holder)))
+}
+
+/// Whether the data area lies on the device. That of a member of an array over a stripe does not.
+fn fits(superblock: &Superblock, device_size: Sectors) -> bool {
+    data(superblock).end().0 <= device_size.0
 }
 
 /// Whether `holder` is of an array that was gone when `held` was made: what is written through an array with redundancy

@@ -181,17 +181,26 @@ fn a_superblock_inside_a_1_0_array_is_not_its_members() {
     for outer in [Version::V1_1, Version::V1_2] {
         let mut bytes = device(&[(Version::V1_0, 5)]);
         let inner = look(&bytes, None).unwrap().superblock;
+        let fresh = bytes.clone();
         // The mirror's size, as a member of the outer array has it; and a stripe's, longer than one of its devices.
         for end in [inner.size.0, SIZE.0 + 1, 20 * SIZE.0] {
+            bytes.clone_from(&fresh);
             put(&mut bytes, outer, 6, Some((2048, end - 2048)));
             let found = look(&bytes, None).unwrap();
             assert_eq!(found.superblock.version, Version::V1_0, "{outer} to {end}");
+            // It may be today's array only if it could have been made on this device itself.
+            let is_doubtful = end <= SIZE.0;
             assert_eq!(
                 (found.others[0].version, found.others[0].standing),
-                (outer, Standing::Content { is_later: true })
+                (outer, Standing::Content { is_doubtful })
             );
-            assert_eq!(found.later_contents().count(), 1);
+            assert_eq!(found.doubtful_contents().count(), usize::from(is_doubtful));
             assert_eq!(found.rivals().count(), 0);
+            // The array around it was updated since, so it is in use.
+            let inner = Superblock { updated: 6, ..inner.clone() };
+            let at = inner.super_offset.0 as usize * 512;
+            bytes[at..at + 4096].copy_from_slice(&inner.encode()[..]);
+            assert_eq!(look(&bytes, None).unwrap().doubtful_contents().count(), 0, "{outer} to {end}");
         }
     }
 }
@@ -214,7 +223,7 @@ fn an_array_that_was_clean_before_what_lies_in_its_data_was_made_is_a_leftover()
         put(&mut bytes, Version::V1_2, 500 + made, Some((2048, outer.data_size.0 - 2048)));
         let found = look(&bytes, None).unwrap();
         assert_eq!(found.superblock.version, expected, "dirty {is_dirty}, level {level}, {made} s later");
-        assert_eq!(found.rivals().count() + found.later_contents().count(), 1, "both are named");
+        assert_eq!(found.rivals().count() + found.doubtful_contents().count(), 1, "both are named");
     }
 }
 
@@ -228,7 +237,7 @@ fn a_superblock_inside_a_0_90_array_is_not_its_members() {
         let found = look(&bytes, None).unwrap();
         assert_eq!(
             (found.superblock.version, found.others[0].standing),
-            (Version::V0_90, Standing::Content { is_later: true })
+            (Version::V0_90, Standing::Content { is_doubtful: true })
         );
     }
     // Before a superblock 1.0, and within its data: a 0.90 does not record its place, so it counts as content.
@@ -237,7 +246,7 @@ fn a_superblock_inside_a_0_90_array_is_not_its_members() {
     let found = look(&bytes, None).unwrap();
     assert_eq!(
         (found.superblock.version, found.others[0].standing),
-        (Version::V1_0, Standing::Content { is_later: true })
+        (Version::V1_0, Standing::Content { is_doubtful: true })
     );
 }
 

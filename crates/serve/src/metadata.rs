@@ -189,7 +189,7 @@ pub(crate) fn two_arrays(found: &Found) -> Vec<String> {
         "carries superblocks of two arrays: the one of version {} (sector {}) is used",
         found.superblock.version, found.superblock.super_offset.0
     );
-    let later = found.later_contents().map(|later| {
+    let doubtful = found.doubtful_contents().map(|later| {
         format!(
             "{used}, because the one of version {} (sector {}), which was made later, lies in its data, as that of an array in \
              this array. If the older array is gone, and the later one is today's, do not start this: writes would destroy it",
@@ -199,7 +199,7 @@ pub(crate) fn two_arrays(found: &Found) -> Vec<String> {
     let rivals = found.rivals().map(|rival| {
         format!("{used}, because it is not older than the one of version {} (sector {})", rival.version, rival.at.0)
     });
-    later.chain(rivals).collect()
+    doubtful.chain(rivals).collect()
 }
 
 /// Other programs' signatures on the member, the most important first.

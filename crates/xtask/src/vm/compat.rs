@@ -245,7 +245,7 @@ without slot 0. `--force` and `--rebuild` are run on Linux 6.1 and 6.12; some of
 `cargo xtask vm matrix --killed`: on each of the kernels 6.12, 6.1 and Debian's newest, 20 arrays of each redundant level
 and 20 raid5 with a log are left by uraid in the middle of a recovery or a replacement; raid1, raid10 of four layouts, raid4,
 raid5 and raid6 with and without a bitmap. Five clients write all over the array, in requests of 512 bytes to several
-chunks, and uraid is killed. A member of a raid10 that recovers, and any that replaces another one, is a spare in what is
+chunks, and uraid is killed. A member of a mirror that recovers, and any that replaces another one, is a spare in what is
 left, because the kernel takes it for a copy in a dirty array, or never copies the rest. The kernel then:
 
 - starts it by `mdadm --assemble` without options, in half of the recoveries with the failed member given, too; reads every
@@ -262,9 +262,8 @@ After a crash in a replacement, the kernel has the new member as a spare and cop
 arrays of each kind are part of `cargo xtask vm matrix`. An engine that lists these members in their slots fails the form:
 Linux 6.12 loses 4,800 of 28,672 sectors of a raid10, and leaves 2,688 sectors of a raid5's parity wrong.
 
-This form has not passed as a whole yet: while Linux 6.12 and 7.2 make a dirty raid1 of three consistent, they read from a
-member in recovery that is in slot 0, also in an array of their own, and give what it held before. Nothing is lost in the
-end, and Linux 6.1 recovers first.
+An array of the kernel's own is not safe from this: while Linux 6.12 and 7.2 make a dirty raid1 of three consistent, they
+read from a member in recovery that is in slot 0, and give what it held before; Linux 6.1 recovers first.
 
 `cargo xtask vm matrix --bitmap`: arrays with a write-intent bitmap, made by uraid and by the kernel, at every redundant
 level, with metadata 1.0, 1.1 and 1.2, on members of 32 MiB of which three writes have made at most four chunks of
