@@ -53,6 +53,31 @@ fn a_round_that_was_cut_short_is_no_split_brain_with_the_run_that_followed() {
 }
 
 #[test]
+fn a_first_member_that_was_a_spare_beside_another_one_is_its_heir_and_no_split_brain() {
+    for level in [Level::Raid1, Level::Raid10] {
+        for (role, is_split) in [(Role::Spare, false), (Role::Faulty, true)] {
+            // 1 and 3 had 0 as a spare; it was recovered, and was left alone.
+            let mut members = array(level, 4, 0);
+            record_failure(&mut members, &[1, 3], &[0, 2]);
+            members[1].superblock.roles[0] = role;
+            members[3].superblock.roles[0] = role;
+            let alone: &[usize] = if level == Level::Raid1 { &[0] } else { &[0, 2] };
+            let others: &[usize] = if level == Level::Raid1 { &[1, 2, 3] } else { &[1, 3] };
+            (0..3).for_each(|_| record_failure(&mut members, alone, others));
+            let given: Vec<_> = members.into_iter().enumerate().filter(|(at, _)| *at != 1).map(|(_, it)| it).collect();
+            match start(&given) {
+                Ok(plan) => {
+                    assert!(!is_split, "{level}");
+                    assert_eq!(slots(&plan)[0], (0, 0), "{level}");
+                }
+                Err(AssembleError::SplitBrain { .. }) => assert!(is_split, "{level}"),
+                Err(error) => panic!("{level}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_member_that_returned_after_another_left_is_not_called_a_split_brain() {
     // 0 fails, 1 leaves, 0 comes back and is rebuilt: the table of 1 lacks 0 but shares 2 with the freshest.
     let mut members = array(Level::Raid1, 3, 0);

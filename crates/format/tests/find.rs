@@ -190,10 +190,7 @@ fn a_superblock_inside_a_1_0_array_is_not_its_members() {
             assert_eq!(found.superblock.version, Version::V1_0, "{outer} to {end}");
             // It may be today's array only if it could have been made on this device itself.
             let is_doubtful = end <= SIZE.0;
-            assert_eq!(
-                (found.others[0].version, found.others[0].standing),
-                (outer, Standing::Content { is_doubtful })
-            );
+            assert_eq!((found.others[0].version, found.others[0].standing), (outer, Standing::Content { is_doubtful }));
             assert_eq!(found.doubtful_contents().count(), usize::from(is_doubtful));
             assert_eq!(found.rivals().count(), 0);
             // The array around it was updated since, so it is in use.

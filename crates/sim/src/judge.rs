@@ -320,6 +320,15 @@ impl Judge {
         slots.collect()
     }
 
+    /// The slots that a start with this plan recovers: of members that are recovering, and of those that a crash left as
+    /// spares, which take their slots again.
+    pub fn to_recover(&self, plan: &StartPlan) -> BTreeSet<u16> {
+        let slots = self.setup.shape.slots;
+        let spares = plan.members.iter().filter(|member| member.place == Role::Spare).map(|it| it.candidate as u16);
+        let recovering = Judge::recovering(plan).into_keys();
+        recovering.chain(spares.filter(|spare| *spare < slots)).collect()
+    }
+
     pub(crate) fn chosen(&self, images: &[Option<Vec<u8>>], plan: &StartPlan) -> BTreeSet<u16> {
         Self::in_slots(plan).into_iter().filter(|&slot| images[usize::from(slot)].is_some()).collect()
     }

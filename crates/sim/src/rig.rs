@@ -282,7 +282,7 @@ impl Rig {
         if size != self.judge.model.array_size() {
             return Err(format!("the array has {size} sectors, the model {}", self.judge.model.array_size()));
         }
-        let recovering = Judge::recovering(plan);
+        let recovering = self.judge.to_recover(plan);
         let has_pass = plan.is_dirty || !recovering.is_empty();
         self.guard.set_pass_running(has_pass);
         self.tally.borrow_mut().recoveries += recovering.len() as u64;
@@ -299,7 +299,7 @@ impl Rig {
             judge: self.judge.clone(),
             guard: guard.clone(),
             array: array.clone(),
-            recovering: recovering.into_keys().collect(),
+            recovering,
             unreadable: plan.is_dirty.then(|| self.judge.unreadable_places(array.view().readable())),
         };
         let start = self.executor.spawn(0, "start", async move {

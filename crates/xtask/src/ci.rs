@@ -133,6 +133,7 @@ fn tests(report: &mut Report, environment: &[(&str, &str)]) {
         command
     };
     report.command("400 seeds", simulator("--seeds 0..400"));
+    report.command("30 large seeds", simulator("--swarm --seeds 0..30"));
     report.command("crash images, 20 s", simulator("--crash-images --short --time 20s"));
 }
 

@@ -418,8 +418,9 @@ impl<'a> Sorter<'a> {
     /// Finds refused members whose own table shares no member with the freshest table: they have run without the
     /// members of the freshest table, if both tables have enough members to run, and one of these is of the array's
     /// first ones. Otherwise all first members were
-    /// replaced, one after the other, and a refused one is old. With `--force` the freshest history is taken, and these
-    /// members are refused as split brain.
+    /// replaced, one after the other, and a refused one is old. Nor has one run apart whose table lists a first member of
+    /// the freshest table as a spare: it was there, and was recovered since. With `--force` the freshest history is taken,
+    /// and these members are refused as split brain.
     fn refuse_other_histories(&mut self) -> Result<(), AssembleError> {
         let mut apart = Vec::new();
         // Spares and members that are added get the numbers behind those of the slots.
@@ -429,7 +430,11 @@ impl<'a> Sorter<'a> {
             let superblock = &self.candidates[refused.candidate].superblock;
             let is_left_out = matches!(refused.reason, Refusal::Stale { .. } | Refusal::Faulty { .. });
             let own = table(superblock);
-            let is_apart = !own.keys().any(|number| self.table.contains_key(number)) && could_run(superblock, &own);
+            let was_there = |number: &u32| {
+                let is_spare = *number < superblock.raid_disks && superblock.role_of(*number) == Role::Spare;
+                is_spare || own.contains_key(number)
+            };
+            let is_apart = !self.table.keys().any(was_there) && could_run(superblock, &own);
             if is_left_out && is_apart && may_dispute && superblock.created == self.chosen.template.created {
                 apart.push(at);
             }

@@ -153,12 +153,14 @@ impl Master {
 
     /// The role table: the slot of each permanent device number. A slot's member that is missing or failed is listed as
     /// faulty, so that it is stale when it returns, whatever its own superblock says. A member that has just failed
-    /// keeps its slot for one round, see `Master::fail_member`.
+    /// keeps its slot for one round, see `Master::fail_member`. One of the array's first members that is away is faulty,
+    /// too, as in md: where a table lists it as a spare, it was there.
     fn roles(&self, is_listed: impl Fn(usize) -> bool) -> Vec<Role> {
         let mut roles = self.template.roles.clone();
-        for role in &mut roles {
+        for (number, role) in roles.iter_mut().enumerate() {
             *role = match *role {
                 Role::Slot(_) | Role::Faulty => Role::Faulty,
+                Role::Spare if number < usize::from(self.slots) => Role::Faulty,
                 Role::Spare => Role::Spare,
                 Role::Journal => Role::Journal,
                 Role::Reserved(raw) => Role::Reserved(raw),

@@ -146,7 +146,10 @@ fn a_raid0_needs_its_layout_only_where_it_matters() {
     for layout in [0, 3, u32::MAX] {
         assert!(Layout::new(&sized(Level::Raid0, layout, 8, &[16, 16, 16])).is_ok(), "one zone");
         assert!(Layout::new(&sized(Level::Raid0, layout, 8, &[16, 32, 16])).is_ok(), "a second zone of one member");
-        assert!(Layout::new(&sized(Level::Raid0, layout, 8, &[16, 32, 32])).is_ok(), "6 chunks first: both are the same");
+        assert!(
+            Layout::new(&sized(Level::Raid0, layout, 8, &[16, 32, 32])).is_ok(),
+            "6 chunks first: both are the same"
+        );
         let error = refusal(&sized(Level::Raid0, layout, 8, &[8, 32, 32]));
         assert_eq!(error, LayoutError::ZonesWithoutLayout { zones: 2, found: layout });
     }

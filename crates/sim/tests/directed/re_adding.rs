@@ -36,7 +36,7 @@ fn config() -> Config {
     Config { clear_bits_after: Some(CLEAR_AFTER), pass_window: Sectors(3), ..Config::default() }
 }
 
-fn superblock_of(rig: &Rig, disk: u16) -> Superblock {
+pub(super) fn superblock_of(rig: &Rig, disk: u16) -> Superblock {
     let image = rig.disk(disk).medium().current().to_vec();
     let bytes: &[u8; 4096] = image[8 * 512..16 * 512].try_into().expect("a place");
     Superblock::parse(bytes, Sector(8), rig.disk(disk).geometry().size).expect("a superblock")

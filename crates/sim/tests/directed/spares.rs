@@ -4,7 +4,7 @@
 
 use super::*;
 use uraid_engine::PassKind;
-use uraid_format::Features;
+use uraid_format::{Features, Role};
 use uraid_sim::member::{Access, Op, Watch};
 
 /// An array with one spare, which no array uses yet. Its number is that of its disk: the slots.
@@ -101,6 +101,36 @@ fn a_degraded_array_takes_its_spare_at_the_start() {
         assert_eq!(wait(&rig, &live), [PassKind::Recovery], "raid{level} {layout:#x}");
         assert_eq!(live.arrays[0].status().usable, SlotSet::first(slots), "raid{level} {layout:#x}");
         assert!(content_of(&rig, &live) == content, "raid{level} {layout:#x}");
+        rig.power_off();
+    }
+}
+
+/// A crash leaves a member of a mirror that recovers as a spare. Another slot, which is lower, has no member either.
+#[test]
+fn a_first_member_that_a_crash_left_as_a_spare_gets_its_own_slot_again() {
+    for (level, layout, slots) in [(1, 0, 4), (10, 0x102, 4), (10, 0x103, 5), (5, 2, 4), (6, 2, 5)] {
+        let case = format!("raid{level} {layout:#x} of {slots}");
+        let away: &[u16] = if level == 5 { &[] } else { &[0] };
+        let mut rig = rig_with_spare(level, layout, slots, 1);
+        let spare = if level == 10 { 3 } else { 2 };
+        for disk in 0..slots {
+            change_superblock(&rig, disk, |superblock| {
+                superblock.roles[usize::from(spare)] = Role::Spare;
+                away.iter().for_each(|number| superblock.roles[usize::from(*number)] = Role::Spare);
+            });
+        }
+        // The guard knows what lies where on members that are in sync.
+        rig.disk(spare).set_watch(None);
+        let away_now: Vec<u16> = away.iter().copied().chain([slots]).collect();
+        let live = start(&mut rig, &away_now);
+        let content = fill(&rig, &live);
+        assert_eq!(wait(&rig, &live), [PassKind::Recovery], "{case}");
+        assert!(live.arrays[0].status().usable.contains(Slot(spare)), "{case}: {:?}", live.arrays[0].status().members);
+        assert!(content_of(&rig, &live) == content, "{case}");
+        let superblock = super::re_adding::superblock_of(&rig, 1);
+        assert_eq!(superblock.role_of(spare.into()), Role::Slot(Slot(spare)), "{case}");
+        // As md writes it: who is listed as a spare is there.
+        away.iter().for_each(|number| assert_eq!(superblock.role_of((*number).into()), Role::Faulty, "{case}"));
         rig.power_off();
     }
 }
