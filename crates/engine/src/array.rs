@@ -341,6 +341,9 @@ impl<W: World> Array<W> {
         match call {
             Call::Switch(view) => {
                 let serves = matches!(view.gate, Gate::Open | Gate::NoNewWrites | Gate::ReadOnly);
+                if view.gate == Gate::Open {
+                    self.shared.behind.made_good();
+                }
                 self.shared.switch(*view);
                 if serves {
                     self.read_watch.begin();
@@ -413,10 +416,7 @@ impl<W: World> Array<W> {
                 self.shared.epochs.drain(epoch).await;
                 Answer::Done
             }
-            Call::BehindOver => {
-                self.shared.behind.over().await;
-                Answer::Done
-            }
+            Call::BehindOver => Answer::Count(self.shared.behind.over().await),
             Call::SetTorn { row, start, state } => {
                 self.shared.torn.set_state(row, start, state);
                 Answer::Done

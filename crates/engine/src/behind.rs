@@ -50,6 +50,8 @@ pub(crate) struct Behind {
     ended: Notify,
     /// Answered writes that no member of the array has any more.
     lost: RefCell<Vec<ArrayRange>>,
+    /// Answered writes that a member lacks, and no superblock says so: the array froze.
+    unrecorded: Cell<u64>,
 }
 
 /// The place of one write among those that are behind. Dropping it gives the place back.
@@ -75,15 +77,23 @@ impl Behind {
             held: Cell::new(Sectors::ZERO),
             ended: Notify::new(),
             lost: RefCell::default(),
+            unrecorded: Cell::new(0),
         }
     }
 
-    /// Waits until every write of this shard that is behind now has ended, and its failure is recorded.
-    pub(crate) async fn over(&self) {
+    /// Waits until every write of this shard that is behind now has ended, and its failure is recorded, or the array has
+    /// frozen. Returns how many answered writes a member lacks without a record.
+    pub(crate) async fn over(&self) -> u64 {
         let begun = self.next.get();
         let is_later = |first: Option<u64>| first.is_none_or(|first| first >= begun);
         let first = || self.outstanding.borrow().first_key_value().map(|(number, _)| *number);
         self.ended.wait_for(|| is_later(first()).then_some(())).await;
+        self.unrecorded.get()
+    }
+
+    /// The array takes writes again: the freeze's half-done writes are made good or recorded.
+    pub(crate) fn made_good(&self) {
+        self.unrecorded.set(0);
     }
 
     /// Notes that no member has an answered write.
@@ -137,14 +147,18 @@ impl<W: World> Shared<W> {
         Some(BehindPlace { shared: self.clone(), number })
     }
 
-    /// A write that was answered has ended on the members that were behind. Returns when their failures are recorded. If
-    /// no member has it any more, no shard reads its sectors, or answers a flush with success, after this.
+    /// A write that was answered has ended on the members that were behind. Returns when their failures are recorded, or
+    /// the array has frozen: then no flush succeeds, because a start could take the member without the write alone. If no
+    /// member has it any more, no shard reads its sectors either.
     pub(crate) async fn end_behind(&self, range: ArrayRange, failures: &[Failure]) {
         if failures.is_empty() {
             return;
         }
         mark::hit(Mark::BehindFailed);
         let outcome = self.settle_copies(None, range, failures).await;
+        if outcome.is_err() {
+            self.behind.unrecorded.set(self.behind.unrecorded.get() + 1);
+        }
         let has_other = || self.with_view(|view| !view.readable().minus(view.slots.write_mostly()).is_empty());
         if outcome.is_err() && !has_other() {
             mark::hit(Mark::BehindLost);
@@ -153,11 +167,13 @@ impl<W: World> Shared<W> {
     }
 
     /// Waits until every write that was answered before this call is on all of its members, or its failure is recorded.
-    /// On shard 0 only.
-    pub(crate) async fn behind_over(&self) {
-        if self.with_view(|view| view.has_behind) && !sabotage::is(Sabotage::FlushNotBehind) {
-            self.calls.call_all(|| Call::BehindOver).await.into_iter().for_each(crate::mail::Answer::done);
+    /// Returns whether that is so, and false if the array has frozen over such a failure. On shard 0 only.
+    pub(crate) async fn behind_over(&self) -> bool {
+        if !self.with_view(|view| view.has_behind) || sabotage::is(Sabotage::FlushNotBehind) {
+            return true;
         }
+        let unrecorded = self.calls.call_all(|| Call::BehindOver).await.into_iter().map(crate::mail::Answer::count);
+        unrecorded.sum::<u64>() == 0
     }
 }
 

@@ -65,9 +65,10 @@ impl<W: World> Flusher<W> {
     }
 
     async fn flush_once(&self) -> Result<Recorded, IoError> {
-        self.steward.shared.behind_over().await;
+        let is_recorded = self.steward.shared.behind_over().await;
         let view = self.steward.shared.view();
-        if self.steward.shared.behind.has_lost() {
+        let is_frozen = self.steward.master().frozen().is_some();
+        if is_frozen && !is_recorded || self.steward.shared.behind.has_lost() {
             return Err(ErrorKind::Frozen.into());
         }
         if self.steward.master().has_lost_flush() {

@@ -64,7 +64,7 @@ pub(crate) enum Call {
     Switch(Box<View>),
     /// Steward to shard: answer when no request of an older epoch is in flight.
     Drain(Epoch),
-    /// Steward to shard: answer when every write that is behind now has ended.
+    /// Steward to shard: answer when every write that is behind now has ended, with how many a member lacks unrecorded.
     BehindOver,
     /// Shard to all shards: no member has this answered write any more.
     BehindLost(ArrayRange),

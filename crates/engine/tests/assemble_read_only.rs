@@ -159,6 +159,19 @@ fn a_spare_that_a_round_made_a_member_is_recovered_from_the_beginning() {
     assert!(recovering(&assemble(&given, &RUN).unwrap()).is_empty(), "the array has no such slot");
 }
 
+/// In a mirror, what a member that recovers has on disk is a spare's superblock. It fails, and only the others say so.
+#[test]
+fn a_spare_that_failed_is_not_taken_again() {
+    let mut members = array(Level::Raid1, 3, 0);
+    members.iter_mut().for_each(|member| member.superblock.roles[2] = Role::Spare);
+    assert_eq!(start(&members).unwrap().members.len(), 3, "a spare");
+    record_failure(&mut members, &[0, 1], &[2]);
+    let plan = start(&members).unwrap();
+    assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
+    let reason = Refusal::Faulty { found: 10, recorded: 11 };
+    assert_eq!((plan.members.len(), &plan.refused[..]), (2, &[Refused { candidate: 2, reason }][..]));
+}
+
 #[test]
 fn what_cannot_be_kept_up_to_date_starts_read_only() {
     let with = |features: Features| {

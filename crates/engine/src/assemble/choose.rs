@@ -457,7 +457,8 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// A spare may have any event count, but it must fit the array and its dev_number must be unique.
+    /// A spare may have any event count, but it must fit the array and its dev_number must be unique. If it failed, or is
+    /// a first member that was away, the freshest table says so.
     fn sort_spare(&mut self, candidate: usize) -> Result<(), AssembleError> {
         let Candidate { superblock, device_size, .. } = &self.candidates[candidate];
         let number = superblock.dev_number;
@@ -476,6 +477,9 @@ impl<'a> Sorter<'a> {
             // is written and before those of the other members are. Every round writes the freshest table, which has no
             // entry for it.
             self.refuse(candidate, Refusal::NoRole);
+        } else if template.role_of(number) == Role::Faulty && found < expected {
+            // It failed while it was being recovered, or as a spare, and its own superblock was not written again.
+            self.refuse(candidate, Refusal::Faulty { found, recorded: expected });
         } else if *device_size < data_end || superblock.data_size < template.size {
             self.refuse(candidate, Refusal::Shrank { found: *device_size, expected: data_end });
         } else if let Some(other) = holder {

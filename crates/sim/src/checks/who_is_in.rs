@@ -27,10 +27,14 @@ impl Judge {
         }
     }
 
-    /// Present members that never had a fault and have no place in the plan.
+    /// Present members that never had a fault and have no place in the plan. A spare that failed is recorded as faulty.
     pub(crate) fn left_out(&self, plan: &StartPlan, away: &BTreeSet<u16>) -> Vec<u16> {
         let missing = self.missing(away);
         let is_in = |slot: u16| plan.members.iter().any(|member| member.candidate == usize::from(slot));
-        (0..self.disks.len() as u16).filter(|&slot| !missing.contains(&slot) && !is_in(slot)).collect()
+        let has_failed = |slot: u16| {
+            slot >= self.setup.shape.slots && plan.template.role_of(slot.into()) == uraid_format::Role::Faulty
+        };
+        let disks = 0..self.disks.len() as u16;
+        disks.filter(|&slot| !missing.contains(&slot) && !is_in(slot) && !has_failed(slot)).collect()
     }
 }

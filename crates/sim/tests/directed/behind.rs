@@ -220,6 +220,28 @@ fn a_write_that_fails_after_its_answer_fails_its_member() {
     rig.power_off();
 }
 
+/// The member that is behind has no space, and the array freezes: no superblock says that it lacks the write. So if the
+/// other member was lost, a start would take it for right. When it is failed, the superblocks say so.
+#[test]
+fn no_flush_succeeds_while_a_member_lacks_an_answered_write_without_a_record() {
+    for shards in [1, 2] {
+        let mut rig = rig_behind(shards, 4);
+        rig.judge.is_over_budget.set(true);
+        let live = start_with(&mut rig, &[], &config());
+        on_next_late_write(&rig, Effect::Error(ErrorKind::NoSpace));
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+        for shard in 0..usize::from(shards) {
+            assert!(all(&rig, &live, vec![flush(&live, shard)])[0].is_err(), "shard {shard}: it has no record");
+            assert!(all(&rig, &live, vec![read_first(&live, shard)]) == [Ok(vec![7; 512])], "the other member has it");
+        }
+        assert!(matches!(live.arrays[0].view().gate, Gate::Frozen(_)));
+        assert_eq!(all(&rig, &live, vec![fail(&live, LATE)]), [true]);
+        assert_eq!(all(&rig, &live, vec![flush(&live, 0)]), [Ok(())], "now it has");
+        assert!(live.arrays[0].status().usable == SlotSet::EMPTY.with(Slot(1)));
+        rig.power_off();
+    }
+}
+
 /// The other member fails while the write is behind, and then the write fails: no member has it. The old bytes are not
 /// read, and no flush succeeds.
 #[test]
