@@ -174,7 +174,7 @@ impl Case {
 
     /// Whether the superblocks must show the new member as a spare.
     fn is_hidden(&self) -> bool {
-        self.end == End::Dirty && (self.work == Work::Replacement || self.level == Level::Raid10)
+        self.end == End::Dirty && (self.work == Work::Replacement || matches!(self.level, Level::Raid1 | Level::Raid10))
     }
 
     /// md starts no array whose parity may be wrong while a member is missing.
