@@ -8,7 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A loop device, gone with the test.
-pub struct LoopDevice(PathBuf);
+pub struct LoopDevice {
+    path: PathBuf,
+    /// The backing file that it was made for: its number may be another test's when this is dropped.
+    file: PathBuf,
+}
 
 impl LoopDevice {
     /// `None` where that is not allowed: it needs root and losetup.
@@ -19,45 +23,52 @@ impl LoopDevice {
     /// The same with more options of losetup.
     pub fn with_options(file: &Path, options: &[&str]) -> Option<LoopDevice> {
         let output = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output().ok()?;
-        output.status.success().then(|| LoopDevice(String::from_utf8_lossy(&output.stdout).trim().into()))
+        let path = || String::from_utf8_lossy(&output.stdout).trim().into();
+        let file = fs::canonicalize(file).ok()?;
+        output.status.success().then(|| LoopDevice { path: path(), file })
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Cuts the device off after `bytes`.
     pub fn shrink(&self, file: &Path, bytes: u64) {
         OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(bytes)).expect("a file");
-        let resized = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().expect("losetup");
+        let resized = Command::new("losetup").arg("--set-capacity").arg(&self.path).status().expect("losetup");
         assert!(resized.success());
     }
 
     /// Where it is open, Linux puts this off until it is closed.
     pub fn detach(&self) {
-        let detached = Command::new("losetup").arg("--detach").arg(&self.0).status().expect("losetup");
+        let detached = Command::new("losetup").arg("--detach").arg(&self.path).status().expect("losetup");
         assert!(detached.success());
     }
 
     /// Waits until no mount has it: the kernel lets go of some only after umount(8) has returned.
     pub fn wait_until_free(&self) {
         let end = Instant::now() + Duration::from_secs(30);
-        while OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&self.0).is_err() {
-            assert!(Instant::now() < end, "{} is in use", self.0.display());
+        while OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&self.path).is_err() {
+            assert!(Instant::now() < end, "{} is in use", self.path.display());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Whether it has a file.
+    /// Whether it still has its file.
     pub fn is_attached(&self) -> bool {
-        let name = self.0.file_name().expect("a device has a name");
-        Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+        let name = self.path.file_name().expect("a device has a name");
+        let backing = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file"));
+        // A file that was removed since is called `PATH (deleted)`.
+        backing.is_ok_and(|found| Path::new(found.trim_end().trim_end_matches(" (deleted)")) == self.file)
     }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).stderr(Stdio::null()).status();
+        if !self.is_attached() {
+            return;
+        }
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).stderr(Stdio::null()).status();
     }
 }
 
