@@ -28,7 +28,10 @@ const GROUPS: [(&str, Group); 3] =
     [("blackbox/filesystems", Group::Root), ("host/measure", Group::Quiet), ("uraid/figures", Group::Quiet)];
 
 /// Threads of a program whose tests mostly wait for servers and members; others have one for each processor.
-const WAITING: [(&str, usize); 3] = [("uraid/suite", 6), ("uraid/hanging", 12), ("blackbox/suite", 4)];
+const WAITING: [(&str, usize); 3] = [("uraid/suite", 8), ("uraid/hanging", 12), ("blackbox/suite", 4)];
+
+/// Programs that compute all the time. They give way to those that wait for servers, which would be the last ones.
+const COMPUTING: [&str; 4] = ["sim/suite", "layout/suite", "engine/suite", "parity/suite"];
 
 /// The longest programs: they begin first, so that none of them is left alone at the end.
 const LONG: [&str; 6] =
@@ -38,7 +41,7 @@ const LONG: [&str; 6] =
 const TIME_MAX: Duration = Duration::from_secs(900);
 
 /// Programs at once. One more than there are processors on a small machine, because some of them mostly wait.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
 
 /// Runs all of them, with these variables set; the logs go into `logs`.
 pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, &str)], logs: &Path) -> Tally {
@@ -82,6 +85,9 @@ fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Tall
     let log = logs.join(program.name.replace('/', "-")).with_extension("txt");
     let began = Instant::now();
     let mut command = program.command();
+    if COMPUTING.contains(&program.name.as_str()) {
+        command = giving_way(&command);
+    }
     command.envs(environment.iter().copied());
     if let Some((_, threads)) = WAITING.iter().find(|(name, _)| *name == program.name) {
         command.env("RUST_TEST_THREADS", threads.to_string());
@@ -107,6 +113,17 @@ fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Tall
         tally.failed = tally.failed.max(1);
     }
     tally
+}
+
+/// The same command with a low priority.
+fn giving_way(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "10"]).arg(command.get_program()).args(command.get_args());
+    nice.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    nice
 }
 
 /// The status of a command whose output goes to a file; `None`: it did not end in time, and was killed with all that it
