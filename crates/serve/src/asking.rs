@@ -14,7 +14,7 @@ use std::time::Duration;
 use uraid_host::Local;
 
 /// After this time the path is named on stderr.
-const NAMED_AFTER: Duration = Duration::from_secs(2);
+pub(crate) const NAMED_AFTER: Duration = Duration::from_secs(2);
 /// The time limit for a path if no option sets one: the default of --member-timeout.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 /// How often a task that must not wait looks for its answer.
@@ -98,14 +98,20 @@ pub(crate) fn ask_advising<T: Send + 'static>(
 pub(crate) async fn ask_beside<T: Send + 'static>(
     local: &Local,
     path: &str,
+    time_max: Duration,
     question: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NoAnswer> {
-    let no_answer = || NoAnswer { path: path.to_owned(), after: TIME_MAX };
+    let no_answer = || NoAnswer { path: path.to_owned(), after: time_max };
+    let mut is_named = false;
     let (sender, answer) = mpsc::channel();
     let body = move || drop(sender.send(question()));
     let started = thread::Builder::new().name("uraid-open".to_owned()).stack_size(STACK_BYTES).spawn(body);
     let begun = local.now();
-    while started.is_ok() && local.now().since(begun) < TIME_MAX {
+    while started.is_ok() && local.now().since(begun) < time_max {
+        if !is_named && local.now().since(begun) >= NAMED_AFTER {
+            is_named = true;
+            warn(&format!("{path}: it does not answer; waiting for up to {time_max:?}"));
+        }
         match answer.try_recv() {
             Ok(answer) => return Ok(answer),
             Err(TryRecvError::Empty) => local.sleep(LOOK_EVERY).await,

@@ -233,14 +233,14 @@ impl Client {
         assert_eq!(members.len(), flags.len(), "one for each");
         let device =
             |(path, flags): (&String, &FlagChange)| NewDevice { path: member_name::as_written(path), flags: *flags };
-        let members = members.iter().zip(flags).map(device).collect();
-        self.call(&Method::Add { members, force }, Some(FAIL_TIME_MAX))
+        let devices = members.iter().zip(flags).map(device).collect();
+        self.call_naming(&Method::Add { members: devices, force }, members)
     }
 
     /// Takes back devices that were members.
     pub fn re_add(&mut self, members: &[String]) -> Result<Value, ClientError> {
-        let members = members.iter().map(|member| member_name::as_written(member)).collect();
-        self.call(&Method::ReAdd { members }, Some(FAIL_TIME_MAX))
+        let written = members.iter().map(|member| member_name::as_written(member)).collect();
+        self.call_naming(&Method::ReAdd { members: written }, members)
     }
 
     /// Copies members to spares, which then take their slots.
@@ -302,10 +302,30 @@ impl Client {
 
     /// `time_max`: how long each part of the answer may take.
     fn call(&mut self, method: &Method, time_max: Option<Duration>) -> Result<Value, ClientError> {
+        self.send(method)?;
+        self.answer(time_max)
+    }
+
+    /// A call that has the server open devices: if it takes long, stderr says what it waits for.
+    fn call_naming(&mut self, method: &Method, devices: &[String]) -> Result<Value, ClientError> {
+        self.send(method)?;
+        let limit = self.stream.get_ref().set_read_timeout(Some(asking::NAMED_AFTER));
+        limit.map_err(|source| self.no_answer(source))?;
+        // Another error comes again below.
+        if self.stream.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            crate::log::warn(&format!("the server waits for {}", devices.join(", ")));
+        }
+        self.answer(Some(FAIL_TIME_MAX))
+    }
+
+    fn send(&mut self, method: &Method) -> Result<(), ClientError> {
+        let sent = self.stream.get_mut().write_all(rpc::call_line(method).as_bytes());
+        sent.map_err(|source| self.no_answer(source))
+    }
+
+    fn answer(&mut self, time_max: Option<Duration>) -> Result<Value, ClientError> {
         let limit = self.stream.get_ref().set_read_timeout(time_max);
         limit.map_err(|source| self.no_answer(source))?;
-        let sent = self.stream.get_mut().write_all(rpc::call_line(method).as_bytes());
-        sent.map_err(|source| self.no_answer(source))?;
         let mut line = Vec::new();
         let read = (&mut self.stream).take(ANSWER_BYTES_MAX as u64).read_until(b'\n', &mut line);
         read.map_err(|source| self.no_answer(source))?;
@@ -409,7 +429,7 @@ pub fn find_within(
     let (mut others, mut denied) = (Vec::new(), Vec::new());
     for answer in answers()? {
         match answer {
-            Ok((_, client, report)) if report.has_member(&written) => {
+            Ok((_, client, report)) if report.is_called(array) || report.has_member(&written) => {
                 return Ok(Client { report: Some(report), ..client });
             }
             Ok((_, client, report)) => others.push((client, report)),

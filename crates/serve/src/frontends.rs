@@ -3,9 +3,11 @@
 //! (`files`).
 //! Invariant: an array that is a member of another one is not exported. TCP needs --insecure.
 
+use crate::device_name::{DeviceName, Named};
 use crate::files::Files;
+use crate::log::warn;
 use crate::opening::{ServeError, Timeouts};
-use crate::stack::Stack;
+use crate::stack::{Assembled, Stack};
 use crate::{names, runtime};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -27,6 +29,8 @@ pub struct Frontends {
     pub exports: Vec<ArrayExport>,
     /// The sockets for `detail`, `fail` and `stop`: one for each array, in order.
     pub controls: Vec<Listener>,
+    /// `md127` of each array, in order.
+    pub devices: Vec<DeviceName>,
     /// The mount of `--fuse`.
     pub files: Option<Files>,
     /// How many clients each shard has.
@@ -122,7 +126,20 @@ pub fn listen(
         Some(folder) => Some(Files::mount(folder, &mut exports, shards, file_blocks)?),
         None => None,
     };
-    Ok(Frontends { nbd, exports, controls, files, spread: Spread::new(shards) })
+    let devices = stack.arrays.iter().map(device_name).collect();
+    Ok(Frontends { nbd, exports, controls, devices, files, spread: Spread::new(shards) })
+}
+
+/// The array's name as a device, which the map in the runtime directory remembers.
+fn device_name(array: &Assembled) -> DeviceName {
+    let template = &array.plan.template;
+    let metadata = template.version.name();
+    let (device, error) = DeviceName::take(&Named { name: &array.name, metadata, uuid: template.set_uuid });
+    if let Some(error) = error {
+        let device = device.text();
+        warn(&format!("{}: is {device} now, and may have another number at its next start: {error}", array.name));
+    }
+    device
 }
 
 /// `--control` is for the served array; its member arrays have theirs beside it.

@@ -14,6 +14,7 @@ mod clients;
 mod control;
 pub mod copy_reader;
 pub mod dates;
+pub mod device_name;
 pub mod files;
 pub mod frontends;
 mod frozen;

@@ -387,6 +387,7 @@ impl Controlled for Overseer {
         };
         let member_timeout = setup.options.member_timeout.unwrap_or_default();
         let is_parity = self.array.layout().level().is_parity();
+        report.device = setup.frontends.devices.get(self.index.0).map(|device| device.text());
         report.server = Some(report::Server {
             pid: std::process::id(),
             uris: exports().map(|export| export.uri.clone()).collect(),

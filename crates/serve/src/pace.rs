@@ -61,10 +61,11 @@ impl PassProgress {
         format!("{}K/sec", self.sectors_per_second.unwrap_or(0) / 2)
     }
 
-    /// `127.5min`, as in /proc/mdstat; `?min` if it does not move.
+    /// `127.5min`, as in /proc/mdstat: always a number. Where the pass does not move, it is that of the kernel: as if 16 KiB
+    /// were done each second.
     pub fn minutes_left(&self) -> String {
-        let minutes = |seconds: u64| format!("{}.{}min", seconds / 60, seconds % 60 / 6);
-        self.seconds_left.map_or("?min".to_owned(), minutes)
+        let seconds = self.seconds_left.unwrap_or(self.total.saturating_sub(self.done) / 32);
+        format!("{}.{}min", seconds / 60, seconds % 60 / 6)
     }
 
     /// `90s`, `127min`, `3h04min`; `None` if it does not move.
@@ -185,7 +186,10 @@ mod tests {
         assert_eq!(progress.time_left().as_deref(), Some("2h07min"));
         let (begun, over) = (of(0, None), of(292_945_152, Some(1)));
         assert_eq!((begun.percent(), begun.bar()), ("0.0%".to_owned(), format!("[>{}]", ".".repeat(20))));
-        assert_eq!((begun.speed(), begun.minutes_left(), begun.time_left()), ("0K/sec".into(), "?min".into(), None));
+        assert_eq!(
+            (begun.speed(), begun.minutes_left(), begun.time_left()),
+            ("0K/sec".into(), "305151.2min".into(), None)
+        );
         assert_eq!((over.percent(), over.bar()), ("100.0%".to_owned(), format!("[{}>]", "=".repeat(20))));
         assert_eq!((over.minutes_left(), over.time_left().as_deref()), ("0.0min".to_owned(), Some("0s")));
         // One sector is left: it is not complete.

@@ -13,6 +13,7 @@ mod named;
 mod pass;
 mod reshape;
 mod server;
+mod table;
 mod template;
 
 pub use bitmap::Bitmap;
@@ -42,6 +43,9 @@ pub struct Report {
     pub name: String,
     /// The array's name with the host, as in the superblock.
     pub set_name: String,
+    /// `md127`: its device name, while it runs.
+    #[serde(default)]
+    pub device: Option<String>,
     /// Four groups of eight hex digits.
     pub uuid: String,
     /// The version of the superblocks: `1.2`.
@@ -213,13 +217,13 @@ impl Member {
         self.path_state.as_deref() == Some("deleted")
     }
 
-    /// The note after its path.
-    fn path_note(&self) -> &'static str {
+    /// What is to be said of its path.
+    fn path_note(&self) -> Option<&'static str> {
         match self.path_state.as_deref() {
-            Some("deleted") => " (deleted: gone when the array stops)",
-            Some("replaced") => " (its path leads to another file)",
-            Some("missing") => " (its path leads nowhere)",
-            _ => "",
+            Some("deleted") => Some("deleted: gone when the array stops"),
+            Some("replaced") => Some("its path leads to another file"),
+            Some("missing") => Some("its path leads nowhere"),
+            _ => None,
         }
     }
 
@@ -281,24 +285,50 @@ impl Report {
         self.state.iter().map(word).collect::<Vec<String>>().join(", ")
     }
 
-    /// The text of `uraid detail`.
+    /// The text of `uraid detail`: `mdadm --detail`'s, and between its lines and its table more of the same form.
     pub fn text(&self) -> String {
-        let mut out = format!("{}:\n", self.name);
+        let mut out = format!("{}:\n", self.dev_path());
         self.head(&mut out);
         self.counts(&mut out);
         out.push('\n');
         self.identity(&mut out);
+        if self.counts.is_some() {
+            out.push('\n');
+            self.work(&mut out);
+        }
+        self.notes(&mut out);
         out.push('\n');
-        self.work(&mut out);
         self.table(&mut out);
-        for LeftOut { path, reason } in &self.left_out {
-            writeln!(out, "\nLeft out: {path}: {reason}").expect("a string takes all");
-        }
-        if let Some(reason) = &self.refusal {
-            writeln!(out, "\nWould not start: {reason}").expect("a string takes all");
-        }
+        names::printable_lines(&out)
+    }
+
+    /// The text of `uraid detail --verbose`: behind the table the requests of each member, and lines to copy.
+    pub fn verbose_text(&self) -> String {
+        let mut out = self.text();
+        member_io::write_table(&self.members, &mut out);
         self.write_hints(&mut out);
         names::printable_lines(&out)
+    }
+
+    /// The state in mdadm's words, and only in these: `clean, degraded, recovering`.
+    fn mdadm_state(&self) -> String {
+        let has = |word: &str| self.state.iter().any(|found| found == word);
+        let first = match () {
+            () if has("frozen") => "broken",
+            () if has("read-only") => "readonly",
+            () if has("starting") || has("stopping") || has("stopped") => "inactive",
+            () => self.state.first().map_or("clean", String::as_str),
+        };
+        let mut words = vec![first];
+        words.extend(["degraded", "FAILED"].into_iter().filter(|word| has(word)));
+        // md calls a repair a resync.
+        let moves = [("resyncing", "resyncing"), ("recovering", "recovering"), ("reshaping", "reshaping")];
+        let moves = moves.into_iter().chain([("checking", "checking"), ("repairing", "resyncing")]);
+        words.extend(moves.filter(|(word, _)| has(word)).map(|(_, word)| word));
+        if has(NOT_STARTED) || has("In Use") {
+            words.push(NOT_STARTED);
+        }
+        words.join(", ")
     }
 
     /// The report with what `detail` adds to it: `hints` has the lines to copy.
@@ -337,7 +367,8 @@ impl Report {
             let members = self.members.iter().filter(|m| m.path.is_some() && states.contains(&m.state.as_str()));
             members.count().to_string()
         };
-        field(out, "State", &format!("{} {}", self.state_text(), self.picture()));
+        // mdadm's line ends with a blank.
+        field(out, "State", &format!("{} ", self.mdadm_state()));
         field(out, "Active Devices", &count(&["active sync"]));
         field(out, "Working Devices", &count(&["active sync", "spare", "spare rebuilding"]));
         field(out, "Failed Devices", &count(&["faulty"]));
@@ -354,6 +385,10 @@ impl Report {
         }
         out.push('\n');
         field(out, "Consistency Policy", &self.consistency_policy);
+        field(out, "Slots", &self.picture());
+        if self.state.iter().any(|word| word == "frozen") {
+            field(out, "Frozen", self.frozen.as_deref().unwrap_or("it takes no more writes"));
+        }
         if let Some(reason) = &self.read_only {
             field(out, "Read-Only", reason);
         }
@@ -403,7 +438,6 @@ impl Report {
             };
             field(out, "Read Errors", &format!("{}{served}", counts.read_errors));
         }
-        out.push('\n');
     }
 
     fn write_clients(&self, out: &mut String) {
@@ -431,22 +465,6 @@ impl Report {
         }
         field(out, "NBD Requests", &parts.join(", "));
     }
-
-    fn table(&self, out: &mut String) {
-        out.push_str("    Number   RaidDevice State\n");
-        for member in &self.members {
-            let number = member.number.map_or("-".to_owned(), |number| number.to_string());
-            let slot = member.slot.map_or("-".to_owned(), |slot| slot.to_string());
-            let path = member.path.as_deref().unwrap_or("");
-            let reason = member.reason.as_deref().map_or(String::new(), |reason| format!(" ({reason})"));
-            let gone = member.path_note();
-            let state = [std::slice::from_ref(&member.state), &member.flags].concat().join(" ");
-            let line = format!("    {number:>4}       {slot:>5}      {state:<16} {path}{reason}{gone}");
-            out.push_str(line.trim_end());
-            out.push('\n');
-        }
-        member_io::write_table(&self.members, out);
-    }
 }
 
 /// `     Array Size : 10240 (10.00 MiB 10.49 MB)`: names end at one column.
@@ -467,6 +485,7 @@ pub(crate) mod tests {
         Report {
             name: "home".to_owned(),
             set_name: "box:home".to_owned(),
+            device: None,
             uuid: "10111213:14151617:18191a1b:1c1d1e1f".to_owned(),
             metadata: "1.2".to_owned(),
             level: "raid5".to_owned(),
@@ -517,8 +536,8 @@ pub(crate) mod tests {
         let read_errors = |reads_retried| Some(Counts { read_errors: 240, reads_retried, ..Counts::default() });
         report.counts = read_errors(0);
         let text = report.text();
-        let state = "State : active, frozen (c.img: no space left under the member (errno 28)) [3/2] [U_U]\n";
-        assert!(text.contains(state), "{text}");
+        assert!(text.contains("State : broken \n"), "{text}");
+        assert!(text.contains("            Frozen : c.img: no space left under the member (errno 28)\n"), "{text}");
         assert!(text.contains("       Read Errors : 240\n"), "{text}");
         report.counts = read_errors(7);
         assert!(report.text().contains("       Read Errors : 240; 7 reads were served by other members\n"));
@@ -533,11 +552,17 @@ pub(crate) mod tests {
     fn a_degraded_array_shows_who_is_gone() {
         let report = degraded();
         let text = report.text();
-        assert!(text.starts_with("home:\n           Version : 1.2\n     Creation Time : Tue Nov 14 22:13:20 2023"));
+        assert!(
+            text.starts_with("/dev/md/home:\n           Version : 1.2\n     Creation Time : Tue Nov 14 22:13:20 2023")
+        );
         assert!(text.contains("        Array Size : 20480 (20.00 MiB 20.97 MB)\n"), "{text}");
-        assert!(text.contains("             State : active, degraded [3/2] [U_U]\n"), "{text}");
+        assert!(text.contains("             State : active, degraded \n"), "{text}");
         assert!(text.contains("    Failed Devices : 1\n"), "{text}");
-        assert!(text.contains("       1           -      faulty           b.img\n"), "{text}");
+        let table = "\n\n    Number   Major   Minor   RaidDevice State\n       0       0        0        0      active sync   a.img\n       \
+                     -       0        0        1      removed\n       2       0        0        2      active sync   c.img\n\n       \
+                     1       0        0        -      faulty   b.img\n";
+        assert!(text.ends_with(table), "{text}");
+        let text = report.verbose_text();
         assert!(text.contains("    mkfs.xfs -d su=512k,sw=2 DEVICE\n"), "{text}");
         assert!(text.contains("    mkfs.ext4 -b 4096 -E stride=128,stripe_width=256 DEVICE\n"), "{text}");
         assert!(text.ends_with("    ARRAY <ignore> UUID=10111213:14151617:18191a1b:1c1d1e1f\n"), "{text}");

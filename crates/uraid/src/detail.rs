@@ -112,7 +112,8 @@ fn show_reports(args: &DetailArgs, reports: &[Report]) -> Result<(), DetailError
     } else if args.brief || args.scan {
         print(&reports.iter().map(|report| report.brief(args.verbose)).collect::<String>());
     } else {
-        show(args, reports, Report::text, Report::json);
+        let text = if args.verbose { Report::verbose_text } else { Report::text };
+        show(args, reports, text, Report::json);
     }
     Ok(())
 }

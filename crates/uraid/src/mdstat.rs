@@ -10,7 +10,7 @@ use uraid_layout::Level;
 use uraid_serve::client::{self, ClientError, Running};
 use uraid_serve::log::print;
 use uraid_serve::report::{self, Bitmap, Member, Pass, Report};
-use uraid_serve::{names, runtime};
+use uraid_serve::runtime;
 
 /// Prints the running arrays: the picture, or the JSON array that `list` prints. Returns false if this user may not ask
 /// some of them.
@@ -43,7 +43,7 @@ fn array(report: &Report) -> String {
     let shape = if serves { shape(report) } else { String::new() };
     let pass = report.pass().map_or_else(String::new, |pass| pass_line(&pass));
     let bitmap = report.bitmap.as_ref().map_or_else(String::new, bitmap_line);
-    let (name, kib) = (word(&report.name), array_sectors / 2);
+    let (name, kib) = (device(report), array_sectors / 2);
     format!("{name} : {state}{members}\n      {kib} blocks{version}{shape}\n{pass}{bitmap}\n")
 }
 
@@ -92,15 +92,24 @@ fn copies(layout: u32, slots: u16) -> String {
     }
 }
 
+/// `md127`. Readers take lines that begin with `md` for arrays.
+fn device(report: &Report) -> String {
+    // A server of an older version gives no such name.
+    report.device.clone().unwrap_or_else(|| format!("md_{}", word(&report.name)))
+}
+
 /// ` m0[0] m1[1] m2[3](F)`: file names, or whole paths where two members would be called the same.
 fn members(members: &[Member]) -> String {
     let paths = || members.iter().filter_map(|member| member.path.as_deref());
-    let short = |path: &str| Path::new(path).file_name().map_or(path.to_owned(), |name| name.to_string_lossy().into());
+    let short = |path: &str| {
+        let name = Path::new(path).file_name().map_or(path.to_owned(), |name| name.to_string_lossy().into());
+        word(&name)
+    };
     let is_unique = |name: &str| paths().filter(|path| short(path) == name).count() == 1;
     let mut out = String::new();
     for member in members {
         let Some(path) = &member.path else { continue };
-        let name = Some(short(path)).filter(|name| is_unique(name)).unwrap_or_else(|| path.clone());
+        let name = Some(short(path)).filter(|name| is_unique(name)).unwrap_or_else(|| word(path));
         let number = member.number.map_or("-".to_owned(), |number| number.to_string());
         let mark = match member.state.as_str() {
             "faulty" => "(F)",
@@ -109,7 +118,7 @@ fn members(members: &[Member]) -> String {
             _ => "",
         };
         let flags = if member.flags.iter().any(|flag| flag == report::WRITE_MOSTLY) { "(W)" } else { "" };
-        out = format!("{out} {}[{number}]{flags}{mark}", word(&name));
+        out = format!("{out} {name}[{number}]{flags}{mark}");
     }
     out
 }
@@ -117,19 +126,23 @@ fn members(members: &[Member]) -> String {
 /// `      [==>..................]  resync = 12.6% (37043392/292945152) finish=127.5min speed=33440K/sec`
 fn pass_line(pass: &Pass<'_>) -> String {
     let Pass { word, progress, .. } = pass;
+    // The kernel has this word alone for a pass that waits, and shows no other one.
+    if pass.is_pending {
+        return if *word == "resync" { "      \tresync=PENDING\n".to_owned() } else { String::new() };
+    }
     // md has no word of its own for it.
     let word = if *word == "repair" { "resync" } else { word };
-    if pass.is_pending {
-        return format!("      \t{word}=PENDING\n");
-    }
-    let (bar, percent, done, total) = (progress.bar(), progress.percent(), progress.done / 2, progress.total / 2);
+    let (bar, done, total) = (progress.bar(), progress.done / 2, progress.total / 2);
+    // A pass that has just ended: readers look for a blank before the number, and 100.0 leaves none.
+    let percent = Some(progress.percent()).filter(|percent| percent.len() <= "99.9%".len());
+    let percent = percent.unwrap_or_else(|| "99.9%".to_owned());
     let (finish, speed) = (progress.minutes_left(), progress.speed());
     format!("      {bar}  {word} ={percent:>6} ({done}/{total}) finish={finish} speed={speed}\n")
 }
 
-/// One word: blanks and what a terminal would obey become `_`.
+/// A name as those of the kernel's block devices: letters, digits and `_`, which all readers take for one word.
 fn word(name: &str) -> String {
-    names::printable(name).chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect()
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 #[cfg(test)]
@@ -157,6 +170,7 @@ mod tests {
         let of_slot = |slot: u16| member(slot.into(), &format!("/disks/m{slot}"), Some(slot), "active sync");
         Report {
             name: "home".to_owned(),
+            device: Some("md127".to_owned()),
             array_sectors: 40_960,
             level: level.to_owned(),
             chunk_sectors: 128,
@@ -185,7 +199,7 @@ mod tests {
             ("raid10", 0x4_0202, 4, "64K chunks 2 near-copies 2 far-copies 4 devices per set [4/4] [UUUU]"),
         ] {
             let shown = array(&report(level, layout, slots));
-            assert!(shown.starts_with(&format!("home : active {level} m0[0] m1[1]")), "{shown}");
+            assert!(shown.starts_with(&format!("md127 : active {level} m0[0] m1[1]")), "{shown}");
             assert!(shown.ends_with(&format!("\n      20480 blocks super 1.2 {expected}\n\n")), "{shown}");
         }
     }
@@ -197,17 +211,17 @@ mod tests {
         report.members.push(Member::removed(1));
         report.members.push(member(4, "/spares/m2", None, "spare"));
         let shown = array(&report);
-        let expected = "home : active raid1 m0[0] b_c[3](F) /disks/m2[2] /spares/m2[4](S)\n      20480 blocks super 1.2 \
+        let expected = "md127 : active raid1 m0[0] b_c[3](F) _disks_m2[2] _spares_m2[4](S)\n      20480 blocks super 1.2 \
                         [3/2] [U_U]\n\n";
         assert_eq!(shown, expected);
         let of = |state: &str, report: &Report| {
             array(&Report { state: vec!["clean".to_owned(), state.to_owned()], ..report.clone() })
         };
-        assert!(of("frozen", &report).starts_with("home : broken raid1 m0[0]"));
-        assert!(of("read-only", &report).starts_with("home : active (read-only) raid1 m0[0]"));
+        assert!(of("frozen", &report).starts_with("md127 : broken raid1 m0[0]"));
+        assert!(of("read-only", &report).starts_with("md127 : active (read-only) raid1 m0[0]"));
         let starting = of("starting", &report);
         assert!(
-            starting.starts_with("home : inactive m0[0]") && starting.contains(" blocks super 1.2\n"),
+            starting.starts_with("md127 : inactive m0[0]") && starting.contains(" blocks super 1.2\n"),
             "{starting}"
         );
         report.metadata = "0.90".to_owned();
@@ -228,19 +242,28 @@ mod tests {
         let expected = "\n      [==>..................]  resync = 12.6% (37043392/292945152) finish=127.5min \
                         speed=33440K/sec\n\n";
         assert!(array(&report).ends_with(expected), "{}", array(&report));
-        report.resync = Some(PassProgress { done: progress.total, ..progress });
-        assert!(array(&report).contains("]  resync =100.0% ("), "{}", array(&report));
+        // Readers look for a blank before the number, and for a number of minutes.
+        report.resync = Some(PassProgress { done: progress.total, seconds_left: None, ..progress.clone() });
+        assert!(array(&report).contains("]  resync = 99.9% ("), "{}", array(&report));
+        let begun = PassProgress { done: 0, sectors_per_second: None, seconds_left: None, ..progress.clone() };
+        report.resync = Some(begun);
+        let begun = "  resync =  0.0% (0/292945152) finish=305151.2min speed=0K/sec\n";
+        assert!(array(&report).contains(begun), "{}", array(&report));
         report.state = vec!["active".to_owned(), "frozen".to_owned()];
         assert!(array(&report).ends_with(" [2/2] [UU]\n      \tresync=PENDING\n\n"), "{}", array(&report));
+        // The kernel shows nothing of another pass that waits.
+        report.recovery = report.resync.take();
+        assert!(array(&report).ends_with(" [2/2] [UU]\n\n"), "{}", array(&report));
     }
 
     #[test]
     fn names_break_no_line() {
         let mut hostile = report("raid1", 0, 1);
         hostile.name = "a\nmd1 : active\u{202e}".to_owned();
+        hostile.device = None;
         let shown = picture(&[hostile]);
         assert_eq!(shown.lines().count(), 5, "{shown}");
-        assert!(shown.contains("\na_md1_:_active_ : active raid1 m0[0]\n"), "{shown}");
+        assert!(shown.contains("\nmd_a_md1___active_ : active raid1 m0[0]\n"), "{shown}");
         let nothing =
             "Personalities : [linear] [raid0] [raid1] [raid10] [raid4] [raid5] [raid6]\nunused devices: <none>\n";
         assert_eq!(picture(&[]), nothing);

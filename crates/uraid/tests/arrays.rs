@@ -39,7 +39,10 @@ fn several_arrays_are_exports_of_one_process() {
     assert!(shown.contains("[3/2] [U_U]") && shown.contains(", 1 write\n"), "{shown}");
     assert!(shown.contains("Parity By : "), "the instructions of a raid5: {shown}");
     let shown = scratch.uraid(["detail", &text(&right[0])]).expect_done().stdout;
-    assert!(shown.starts_with("right:") && shown.contains("[2/2] [UU]") && shown.contains(", 1 write\n"), "{shown}");
+    assert!(
+        shown.starts_with("/dev/md/right:") && shown.contains("[2/2] [UU]") && shown.contains(", 1 write\n"),
+        "{shown}"
+    );
     assert!(!shown.contains("Parity By"), "a mirror has none: {shown}");
     for (export, data) in &written {
         let mut client = served.client_of(export);
@@ -120,7 +123,7 @@ fn a_stripe_over_two_raid6_loses_two_members_of_each_and_no_byte() {
     assert_eq!(client.write(0, &data).expect("connected"), 0);
     assert_eq!(client.flush().expect("connected"), 0);
     let shown = scratch.uraid(["detail", "wide"]).expect_done().stdout;
-    assert!(shown.contains("raid0") && shown.contains("active sync      left\n"), "{shown}");
+    assert!(shown.contains("raid0") && shown.contains("active sync   left\n"), "{shown}");
     scratch.uraid(["fail", "left", &text(&left[1])]).expect_done();
     scratch.uraid(["fail", "right", "3"]).expect_done();
     scratch.uraid(["fail", "wide", "left"]).expect_refused(&["cannot serve without"]);

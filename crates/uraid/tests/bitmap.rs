@@ -55,7 +55,7 @@ fn a_stopped_array_that_lacks_a_member_is_not_called_read_only_for_its_bitmap() 
     let lacking = || {
         let shown = shown(&members[..2]);
         assert!(shown.contains("Not Started") && !shown.contains("Read-Only"), "{shown}");
-        assert!(shown.contains("Would not start"), "{shown}");
+        assert!(shown.contains("Would Not Start"), "{shown}");
     };
     lacking();
     assert_eq!(scratch.ready(&["--run"], &members[..2]).stop().code, Some(0));

@@ -67,7 +67,7 @@ fn a_process_that_hangs_is_named_and_the_others_answer() {
     }
     // By a member: the one that has it answers first.
     let shown = scratch.uraid([PathBuf::from("detail"), members[1].clone()]).expect_done();
-    assert!(shown.stdout.starts_with("well:") && shown.stderr.is_empty(), "{shown:?}");
+    assert!(shown.stdout.starts_with("/dev/md/well:") && shown.stderr.is_empty(), "{shown:?}");
     let name = format!("of process {}", std::process::id());
     scratch.uraid(["detail", "z"]).expect_refused(&["z.ctl ", &name, "it did not answer in time"]);
     drop((hung, socket));

@@ -41,7 +41,7 @@ impl Rig {
     }
 
     fn text(&self) -> String {
-        self.scratch.uraid(["detail", "dying"]).expect_done().stdout
+        self.scratch.uraid(["detail", "--verbose", "dying"]).expect_done().stdout
     }
 
     /// What `detail` says of one of the files.

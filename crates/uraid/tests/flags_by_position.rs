@@ -120,7 +120,7 @@ fn a_spare_that_is_added_with_a_flag_keeps_it_in_its_slot() {
     served.wait_for("holds all of slot 1, and has taken it");
     assert_eq!(on_disk(), ["", "write-mostly failfast", "write-mostly"]);
     let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
-    let line = format!("active sync writemostly failfast {}", members[3].display());
+    let line = format!("active sync writemostly failfast   {}", members[3].display());
     assert!(shown.contains(&line), "{shown}");
     assert_eq!(served.stop().code, Some(0));
 }

@@ -103,7 +103,10 @@ fn serve_starts_without_a_member_that_hangs_where_it_may() {
     let served = rig.begin(&["serve", "--run", TIMEOUT[0], TIMEOUT[1]]);
     served.wait_until_ready();
     let shown = rig.scratch.uraid(["detail", "home"]).expect_done().stdout;
-    assert!(shown.contains(&format!("Left out: {}: it did not answer within 3s", rig.members[1].display())), "{shown}");
+    assert!(
+        shown.contains(&format!("Left Out : {}: it did not answer within 3s", rig.members[1].display())),
+        "{shown}"
+    );
     assert!(served.client().read(0, 1 << 20).expect("connected") == Ok(pattern(1, 1 << 20)));
     let mut served = served;
     served.signal(Signal::TERM);

@@ -78,7 +78,10 @@ fn detail_shows_a_resync_in_mdadms_fields() {
         assert!(done < total && total == report["member_sectors"].as_u64().expect("a number"), "{report}");
         assert!(text.contains(&format!("     Resync Status : {}% complete\n", done * 100 / total)), "{text}");
         // Clean where the array has been idle for a while.
-        let is_state = |word| text.contains(&format!("             State : {word}, resyncing {slots}\n"));
+        let is_state = |word| {
+            text.contains(&format!("             State : {word}, resyncing \n"))
+                && text.contains(&format!(" Slots : {slots}\n"))
+        };
         assert!(is_state("active") || is_state("clean"), "{text}");
         assert!(text.contains("Consistency Policy : resync\n"), "{text}");
         rig.end();
@@ -95,7 +98,8 @@ fn mdstat_shows_the_kernels_picture() {
     let lines: Vec<&str> = shown.lines().collect();
     let size = format!("      {} blocks super 1.2 level 5, 64k chunk, algorithm 2 [3/3] [UUU]", 2 * kib(total));
     let levels = "Personalities : [linear] [raid0] [raid1] [raid10] [raid4] [raid5] [raid6]";
-    assert_eq!(lines[..3], [levels, "home : active raid5 m0[0] member[1] m2[2]", &size]);
+    let head = format!("{} : active raid5 m0[0] member[1] m2[2]", report["device"].as_str().expect("a name"));
+    assert_eq!(lines[..3], [levels, &head, &size]);
     let [pass, "", "unused devices: <none>"] = lines[3..] else { panic!("{shown}") };
     let (bar, figures) = pass.split_once("  resync = ").expect("a resync runs");
     assert_eq!((bar.len(), &bar[..7]), (29, "      ["), "{shown}");
@@ -121,9 +125,12 @@ fn mdstat_shows_all_arrays_and_what_failed() {
     // One of the spares has its slot then, the other one waits.
     served.wait_for(" recovered [UU]\n");
     let shown = scratch.uraid(["mdstat"]).expect_done().stdout;
-    assert!(shown.contains("\none : active raid1 a0[0] "), "{shown}");
+    assert!(shown.contains(" : active raid1 a0[0] "), "{shown}");
     assert!(shown.contains(" a1[1](F)") && shown.contains(" a2[2] ") && shown.contains(" a3[3](S)"), "{shown}");
-    assert!(shown.contains(" blocks super 1.2 [2/2] [UU]\n\nother : active raid0 b0[0] b1[1]\n"), "{shown}");
+    assert!(
+        shown.contains(" blocks super 1.2 [2/2] [UU]\n\nmd") && shown.contains(" : active raid0 b0[0] b1[1]\n"),
+        "{shown}"
+    );
     assert!(shown.contains(" blocks super 1.2 64k chunks\n\nunused devices: <none>\n"), "{shown}");
     assert_eq!((served.stop().code, too.stop().code), (Some(0), Some(0)));
 }

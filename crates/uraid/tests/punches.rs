@@ -136,7 +136,7 @@ fn holes_are_counted_apart_from_data() {
     let written: u64 = written.iter().zip(&count("writes")).map(more).sum();
     assert!(written < MIB, "superblocks at most: {written}");
     assert_eq!(count("discards"), discarded);
-    let shown = mounted.scratch.uraid(["detail", "home"]).expect_done().stdout;
+    let shown = mounted.scratch.uraid(["detail", "--verbose", "home"]).expect_done().stdout;
     assert!(shown.contains("Zeroes") && shown.contains("(2.00 MiB)"), "{shown}");
 }
 

@@ -126,10 +126,11 @@ fn an_array_whose_member_is_being_rebuilt_takes_writes_at_once_and_the_member_is
             data[at..at + part.len()].copy_from_slice(&part);
         }
         let picture = format!("[{count}/{last}] [{}_]", "U".repeat(last));
-        let state = format!("             State : clean, degraded, recovering {picture}\n");
+        let state = format!("Slots : {picture}\n");
         wait(|| detail(&scratch).contains(&state)).unwrap_or_else(|()| panic!("{state}{}", detail(&scratch)));
         let shown = detail(&scratch);
-        let row = format!("       {last}           {last}      spare rebuilding {}", text(&members[last]));
+        let row =
+            format!("       {last}       0        0        {last}      spare rebuilding   {}", text(&members[last]));
         assert!(shown.contains(&row) && shown.contains("    Rebuild Status : "), "raid{level}: {row}\n{shown}");
         let shown = scratch.uraid(["mdstat"]).expect_done().stdout;
         assert!(shown.contains("]  recovery = ") && shown.contains(&picture), "raid{level}: {shown}");
@@ -232,7 +233,7 @@ fn read_only_changes_no_byte_of_a_member_that_is_being_rebuilt() {
     let served = scratch.ready(&["--read-only"], &members);
     expect_bytes(&served, &data);
     let shown = detail(&scratch);
-    assert!(shown.contains("State : clean, degraded, read-only [4/3] [UUU_]\n"), "{shown}");
+    assert!(shown.contains("State : readonly, degraded \n") && shown.contains("Slots : [4/3] [UUU_]\n"), "{shown}");
     assert!(shown.contains("spare rebuilding"), "{shown}");
     assert_eq!(served.stop().code, Some(0));
     assert!(contents(&members) == before, "a member was written");
@@ -355,8 +356,11 @@ fn detail_and_examine_show_a_member_that_is_being_rebuilt() {
     let (members, _) = rebuilding(&scratch, "5", 4);
     let words = || ["detail".to_owned()].into_iter().chain(members.iter().map(|path| text(path)));
     let shown = scratch.uraid(words()).expect_done().stdout;
-    assert!(shown.contains("State : clean, degraded, Not Started [4/3] [UUU_]\n"), "{shown}");
-    let row = format!("       3           3      spare rebuilding {}", text(&members[3]));
+    assert!(
+        shown.contains("State : clean, degraded, Not Started \n") && shown.contains("Slots : [4/3] [UUU_]\n"),
+        "{shown}"
+    );
+    let row = format!("       3       0        0        3      spare rebuilding   {}", text(&members[3]));
     assert!(shown.contains(&row) && !shown.contains("Read-Only :"), "{shown}");
     let shown = scratch.uraid(words().chain(["--json".to_owned()])).expect_done().stdout;
     let json: Value = serde_json::from_str(&shown).expect("JSON");

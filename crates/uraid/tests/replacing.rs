@@ -34,7 +34,7 @@ fn a_member_is_replaced_while_a_client_writes_and_the_array_never_lacks_one() {
         assert_eq!(begun.stdout, format!("{old}: is copied to {new}; `uraid wait home` waits for the end\n"));
         let shown = rig.detail();
         assert!(shown.contains("recovering") && shown.contains("Rebuild Status : "), "{shown}");
-        let row = format!("      spare rebuilding replacement {new}");
+        let row = format!("      spare rebuilding replacement   {new}");
         assert!(shown.contains(&row) && !shown.contains("degraded"), "{shown}");
         let shown = rig.scratch.uraid(["mdstat"]).expect_done().stdout;
         assert!(shown.contains("(R)") && shown.contains("recovery = "), "{shown}");

@@ -379,7 +379,12 @@ fn a_complete_replacement_stays_beside_its_member_until_it_is_told_which_one_goe
             let served = scratch.ready(&[], &members);
             served.wait_for("slot 1 has two members that hold everything");
             let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
-            assert!(shown.contains("active sync replacement") && shown.contains("State : clean [2/2] [UU]"), "{shown}");
+            assert!(
+                shown.contains("active sync replacement")
+                    && shown.contains("State : clean")
+                    && shown.contains("Slots : [2/2] [UU]"),
+                "{shown}"
+            );
             served.write_all(0, &bytes[..4096]);
             served.stop().expect_done();
             let shown = scratch.uraid(["examine", &text(&members[2])]).expect_done().stdout;

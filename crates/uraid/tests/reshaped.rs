@@ -127,7 +127,7 @@ fn detail_tells_both_geometries_of_a_reshape_and_how_far_it_is_and_serve_refuses
     let words = |first: &[&str]| first.iter().map(PathBuf::from).chain(members.iter().cloned()).collect::<Vec<_>>();
     let done = scratch.uraid(words(&["detail"]));
     for line in [
-        "State : clean, reshaping, Not Started [4/4] [UUUU]",
+        "State : clean, reshaping, Not Started \n",
         "Reshape Status : stopped at 9%, at sector 1536 of the array: below, the new geometry",
         "Delta Devices : 1, (3->4)",
         "Old Geometry : raid5 of 3 slots, left-symmetric, chunk 64K",

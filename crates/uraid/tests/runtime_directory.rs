@@ -96,7 +96,7 @@ fn a_user_without_a_login_session_has_a_private_directory_which_is_found_from_a_
     for directory in [&session, &other, Path::new("relative"), Path::new("/nowhere"), Path::new("")] {
         user.expect_runs(&[("XDG_RUNTIME_DIR", directory)], &user.fallback());
     }
-    assert!(user.uraid(&[("XDG_RUNTIME_DIR", &session)], "mdstat").expect_done().stdout.contains("home : active"));
+    assert!(user.uraid(&[("XDG_RUNTIME_DIR", &session)], "mdstat").expect_done().stdout.contains(" : active raid"));
     let elsewhere = user.folder("elsewhere", 0o700);
     assert_eq!(user.uraid(&[("URAID_RUNTIME_DIR", &elsewhere)], "list").expect_done().stdout, "");
     user.uraid(&[("XDG_RUNTIME_DIR", &session)], "stop home").expect_done();

@@ -76,7 +76,8 @@ impl Rig {
     fn expect_row(&self, member: usize, slot: &str, state: &str) {
         let shown = self.detail();
         let path = text(&self.members[member]);
-        let words = [member.to_string(), slot.to_owned()];
+        // The numbers of the device are 0 and 0: it is a file.
+        let words = [member.to_string(), "0".to_owned(), "0".to_owned(), slot.to_owned()];
         let is_it = |line: &str| {
             let mut found = line.split_whitespace();
             words.iter().all(|word| found.next() == Some(word.as_str()))
@@ -124,7 +125,7 @@ fn a_spare_takes_the_slot_of_a_failed_member_and_is_recovered_while_the_array_se
         rig.fail(&[1]);
         let degraded = picture(slots, &[1]);
         rig.expect_taken(slots, 1, &degraded);
-        let state = format!("             State : clean, degraded, recovering [{slots}/{}] {degraded}\n", slots - 1);
+        let state = format!(" Slots : [{slots}/{}] {degraded}\n", slots - 1);
         wait(|| rig.detail().contains(&state)).unwrap_or_else(|()| panic!("raid{level}: {state}{}", rig.detail()));
         rig.expect_row(slots, "1", "spare rebuilding");
         rig.expect_row(1, "-", "faulty");
@@ -138,7 +139,7 @@ fn a_spare_takes_the_slot_of_a_failed_member_and_is_recovered_while_the_array_se
         rig.slow.slow_writes(Duration::ZERO);
         rig.expect_recovered(slots, 1, &picture(slots, &[]));
         rig.expect_row(slots, "1", "active sync");
-        let clean = format!("             State : clean [{slots}/{slots}] {}\n", picture(slots, &[]));
+        let clean = format!(" Slots : [{slots}/{slots}] {}\n", picture(slots, &[]));
         wait(|| rig.detail().contains(&clean)).unwrap_or_else(|()| panic!("raid{level}: {clean}{}", rig.detail()));
         // As many others as the level can lose, the copy or neighbour of slot 1 among them.
         let lost: Vec<usize> = [0, 2].into_iter().take(budget).collect();

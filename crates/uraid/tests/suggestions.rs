@@ -8,7 +8,7 @@ use std::path::PathBuf;
 const HEAD: &str = "\nTo make a new file system, aligned to its stripes (erases the array):\n    mkfs.xfs ";
 
 fn detail(scratch: &Scratch, named: &[PathBuf]) -> String {
-    scratch.uraid([PathBuf::from("detail")].into_iter().chain(named.to_vec())).expect_done().stdout
+    scratch.uraid(["detail", "--verbose"].map(PathBuf::from).into_iter().chain(named.to_vec())).expect_done().stdout
 }
 
 /// Whether lines for mkfs are shown; never without the word that says what they do.

@@ -129,7 +129,7 @@ fn an_array_that_freezes_meanwhile_is_an_error() {
     // It waits for a command, not for time.
     assert_eq!(ended(rig.waiter(&["home"])).0, Some(4));
     let shown = rig.scratch.uraid(["mdstat"]).expect_done().stdout;
-    assert!(shown.contains("home : broken raid1 ") && shown.contains("\n      \tresync=PENDING\n"), "{shown}");
+    assert!(shown.contains(" : broken raid1 ") && shown.contains("\n      \tresync=PENDING\n"), "{shown}");
 }
 
 /// The two ends of a pseudoterminal.

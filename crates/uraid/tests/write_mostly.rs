@@ -46,7 +46,7 @@ fn a_write_mostly_member_is_read_only_where_no_other_is_left() {
         let read = read_all(&scratch, &served);
         assert!(read[0] == 0 && read[1] > 0, "raid{level}: {read:?}");
         let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
-        assert!(shown.contains(&format!("active sync writemostly {}", text(&members[0]))), "{shown}");
+        assert!(shown.contains(&format!("active sync writemostly   {}", text(&members[0]))), "{shown}");
         assert!(scratch.uraid(["mdstat"]).expect_done().stdout.contains("m0[0](W)"));
         let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
         assert!(shown.contains("Flags : write-mostly"), "{shown}");

@@ -7,7 +7,7 @@ use crate::programs::{TestProgram, documentation_tests};
 use crate::project::{cargo, target};
 use crate::proof::{self, Region};
 use crate::stage::{Report, Tally};
-use crate::{deep, demo, floors, packages, project, prove, runner, tidy, vm};
+use crate::{deep, demo, floors, packages, parsers, project, prove, runner, tidy, vm};
 use std::process::Command;
 
 /// Recorded runs that are kept.
@@ -47,6 +47,7 @@ pub(crate) fn everything(words: &[&str]) -> bool {
     // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
     report.command("simulator, canaries", prove::self_check("canaries"));
     report.stage("equal traces, twice", equal_traces);
+    report.stage("readers of mdadm's words, short", || parsers::run(true));
     report.stage("demo", || Tally::one(demo::run_built("release")));
     report.stage("vm matrix, short", vm::matrix_short);
     deep::print_age();

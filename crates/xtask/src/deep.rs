@@ -4,7 +4,7 @@
 
 use crate::proof::{self, Region};
 use crate::stage::{Tally, run_counted};
-use crate::{deny, fuzz, mutants, project, prove, vm};
+use crate::{deny, fuzz, mutants, parsers, project, prove, vm};
 use std::process::Command;
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ struct Part {
     run: fn() -> (bool, String),
 }
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part { name: "features", about: "clippy of what features of tests compile", run: features },
     Part { name: "documentation", about: "the documentation of all crates, the book", run: documentation },
     Part {
@@ -38,6 +38,11 @@ const PARTS: [Part; 10] = [
         run: museum,
     },
     Part { name: "vm", about: "the real md driver, every form", run: vm::everything },
+    Part {
+        name: "parsers",
+        about: "programs that read mdadm's words, over every state",
+        run: || counted(parsers::run(false)),
+    },
     Part { name: "fuzz", about: "ten minutes of each target", run: || told(fuzz::run(&["--time", "10m"])) },
     Part { name: "mutants", about: "the whole list of faults", run: mutants::whole },
 ];

@@ -14,6 +14,7 @@ mod fuzz;
 mod messages;
 mod mutants;
 mod packages;
+mod parsers;
 mod programs;
 mod project;
 mod proof;
@@ -52,6 +53,8 @@ cargo xtask prove [--time 5m] [--json]
                         erasures, kill -9
 cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--jobs N] [--only ID...]
                         the kept list of faults, each put into a copy of the code: which stage catches it
+cargo xtask parsers [--short]
+                        node_exporter, check_raid, jc, Glances and others read `mdstat` and `detail` in every state of an array
 cargo xtask deny        licences, origins and known weaknesses of the crates that we use; needs cargo-deny
 cargo xtask packages    installs the system packages that `test` needs, or names them
 cargo xtask vm run [--linux-6.1 | --linux-newest] [--disk IMAGE[,ro]]... SCRIPT [ARG]...
@@ -109,6 +112,8 @@ fn main() -> ExitCode {
         ["prove", rest @ ..] => prove::run(rest),
         ["mutants", rest @ ..] => mutants::run(rest),
         ["figures", rest @ ..] => figures::run(rest),
+        ["parsers"] => parsers::run(false).failed == 0,
+        ["parsers", "--short"] => parsers::run(true).failed == 0,
         ["deny"] => deny::run().failed == 0,
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),

@@ -159,13 +159,15 @@ impl Overseer {
     /// Adds devices as spares. A former member that lacks only what the bitmap names gets its slot back instead, as with
     /// mdadm. Returns when every superblock lists them.
     pub(super) async fn add_members(&self, members: &[NewDevice], force: bool) -> Result<Value, RpcError> {
-        let _one = self.session.seating().await;
         self.check_can_join()?;
         let level = self.array.layout().level();
         let checked = members.iter().try_for_each(|member| member.flags.check_level(level));
         checked.map_err(|error| refused(self.name(), error))?;
         let (devices, members) = (members, members.iter().map(|member| member.path.clone()).collect::<Vec<String>>());
+        // A device that hangs holds up nobody else.
         let mut candidates = self.look_at_all(&members).await?;
+        let _one = self.session.seating().await;
+        self.check_can_join()?;
         for (candidate, device) in candidates.iter_mut().zip(devices) {
             candidate.flags = device.flags;
             self.check_content(candidate, force)?;
@@ -187,9 +189,10 @@ impl Overseer {
 
     /// Takes back devices that left the array, if they lack only what the bitmap names.
     pub(super) async fn re_add_members(&self, members: &[String]) -> Result<Value, RpcError> {
-        let _one = self.session.seating().await;
         self.check_can_join()?;
         let candidates = self.look_at_all(members).await?;
+        let _one = self.session.seating().await;
+        self.check_can_join()?;
         for candidate in &candidates {
             self.check_re_add(candidate)?;
         }
@@ -201,10 +204,10 @@ impl Overseer {
 
     /// Removes spares and failed members, and closes their devices.
     pub(super) async fn remove_members(&self, words: &[String]) -> Result<Value, RpcError> {
-        let _one = self.session.seating().await;
         if self.array.status().pass.is_none() {
             self.paths.look(crate::paths::WAITS_MAX).await;
         }
+        let _one = self.session.seating().await;
         let mut indexes = Vec::new();
         for word in words {
             match word.as_str() {
@@ -395,7 +398,9 @@ impl Overseer {
         name: &str,
         work: impl FnOnce() -> Result<T, RpcError> + Send + 'static,
     ) -> Result<T, RpcError> {
-        let outcome = asking::ask_beside(&self.session.local(), name, work).await;
+        // Without a limit for members, the default counts: the caller waits.
+        let time_max = self.session.setup().options.member_timeout.unwrap_or(asking::TIME_MAX);
+        let outcome = asking::ask_beside(&self.session.local(), name, time_max, work).await;
         outcome.map_err(RpcError::refused)?
     }
 

@@ -165,7 +165,7 @@ mod tests {
             let layout = Layout::new(&Spec { level, layout, chunk, raid_disks, size, member_sizes }).expect("a layout");
             assert_eq!(layout.stripe().0, chunk.0 * u64::from(expected.unwrap_or(0)), "{level} {raid_disks}");
             let Some(data) = expected else { continue };
-            let text = report.text();
+            let text = report.verbose_text();
             assert!(text.contains(&format!("mkfs.xfs -d su=512k,sw={data} DEVICE\n")), "{text}");
             assert!(text.contains(&format!("stride=128,stripe_width={} DEVICE\n", 128 * data)), "{text}");
         }

@@ -5,7 +5,7 @@
 //! docs/md/behaviour.md#mdadmconf.
 
 use super::{Member, Report};
-use crate::names::{conf_file, conf_word, printable};
+use crate::names::{conf_word, printable};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -64,7 +64,7 @@ impl Report {
     /// The `ARRAY` line of `mdadm --detail --brief`, for mdadm.conf. With `is_verbose` the level, the number of slots and
     /// the members too.
     pub fn brief(&self, is_verbose: bool) -> String {
-        let mut out = format!("ARRAY /dev/md/{}", conf_file(&printable(&self.name)));
+        let mut out = format!("ARRAY {}", self.dev_path());
         let mut put = |text: &str| out.push_str(text);
         if is_verbose {
             put(&format!(" level={} num-devices={}", self.level, self.raid_devices));

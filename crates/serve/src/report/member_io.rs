@@ -93,7 +93,7 @@ impl MemberIo {
     }
 }
 
-/// A table of members that have counts, and a line for each that does not answer or stays in spite of its errors.
+/// A table of members that have counts.
 pub(super) fn write_table(members: &[Member], out: &mut String) {
     let counted: Vec<(&Member, &MemberIo)> = members.iter().filter_map(|m| Some((m, m.io.as_ref()?))).collect();
     if counted.is_empty() {
@@ -123,25 +123,6 @@ pub(super) fn write_table(members: &[Member], out: &mut String) {
     if counted.iter().any(|(_, io)| io.read_elsewhere_sectors > 0) {
         out.push_str("    Elsewhere: sectors that the member failed to read and others supplied\n");
     }
-    let path = |member: &Member| member.path.clone().unwrap_or_else(|| "a member".to_owned());
-    for (member, io) in counted.iter().filter(|(_, io)| io.is_silent()) {
-        let seconds = io.unanswered_ms / 1000;
-        writeln!(out, "    {} has not answered a request for {seconds} s", path(member)).expect(text);
-    }
-    for (member, io) in counted.iter().filter(|(_, io)| !io.bad_blocks.is_empty()) {
-        let sectors: u64 = io.bad_blocks.iter().map(|(_, length)| length).sum();
-        let (path, first) = (path(member), io.bad_blocks[0].0);
-        writeln!(out, "    {path} lacks {}, the first at its sector {first}: its bad-block list", Sectors(sectors))
-            .expect(text);
-    }
-    for (member, _) in counted.iter().filter(|(_, io)| io.is_needed) {
-        let path = path(member);
-        writeln!(
-            out,
-            "    {path} has more read errors than --max-read-errors allows: the array cannot serve without it"
-        )
-        .expect(text);
-    }
 }
 
 #[cfg(test)]
@@ -152,7 +133,7 @@ mod tests {
     #[test]
     fn the_table_says_what_each_member_did_and_is_not_there_without_counts() {
         let mut report = degraded();
-        assert!(!report.text().contains("Slowest"));
+        assert!(!report.verbose_text().contains("Slowest"));
         let io = MemberIo {
             reads: MemberRequests { count: 21, bytes: 1 << 20, errors: 3 },
             writes: MemberRequests { count: 2, bytes: 8192, errors: 1 },
@@ -165,13 +146,16 @@ mod tests {
         };
         report.members[0].io = Some(io);
         report.members[2].io = Some(MemberIo::default());
-        let text = report.text();
+        let text = report.verbose_text();
         assert!(text.contains("         0   21 (1.00 MiB)"), "{text}");
         assert!(text.contains("   3 read, 1 write         24   read 12.3 ms, "), "{text}");
         assert!(text.contains("failed to read and others supplied\n"), "{text}");
-        assert!(text.contains("a.img has not answered a request for 12 s\n"), "{text}");
-        assert!(text.contains("a.img lacks 9 sectors, the first at its sector 4096: its bad-block list\n"), "{text}");
-        assert!(text.contains("a.img has more read errors than --max-read-errors allows"), "{text}");
+        assert!(text.contains("Silent Device : a.img: it has not answered a request for 12 s\n"), "{text}");
+        assert!(
+            text.contains("Bad Blocks : a.img: it lacks 9 sectors, the first at its sector 4096: its bad-block list\n"),
+            "{text}"
+        );
+        assert!(text.contains("Kept Device : a.img: it has more read errors than --max-read-errors allows"), "{text}");
         assert!(text.contains("         2   0 (0"), "{text}");
         let json = report.json();
         assert_eq!(json["members"][0]["io"]["reads"]["errors"], 3);

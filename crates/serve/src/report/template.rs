@@ -22,6 +22,7 @@ impl Report {
         Report {
             name: names::short_name(&set_name, &template.set_uuid),
             set_name,
+            device: None,
             uuid: uuid::text(&template.set_uuid),
             metadata: template.version.name().to_owned(),
             level: known.map_or_else(|| format!("unknown ({})", template.level), |(level, _)| level.name().to_owned()),

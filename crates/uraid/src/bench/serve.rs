@@ -83,7 +83,7 @@ pub(super) fn serve(target: &Target, places: Places<'_>, work: &Work) -> Result<
     let mount = |folder| Files::mount(folder, &mut exports, shards, memory.file_blocks);
     let files = places.folder.map(mount).transpose().map_err(Box::new)?;
     let controls = places.control.into_iter().collect();
-    let frontends = Frontends { nbd, exports, controls, files, spread: Spread::new(shards) };
+    let frontends = Frontends { nbd, exports, controls, devices: Vec::new(), files, spread: Spread::new(shards) };
     stack.seat_members();
     let (spin, processors) = (work.spin, work.processors.clone());
     let options = Options { arenas: memory.arenas, spin, processors, ..stack.host_options() };

@@ -27,6 +27,7 @@ EXAMPLES
   uraid examine --json disk* | jq '.[] | {path, events, device_role}'
   uraid examine --export disk0
   uraid examine --brief disk* >> /etc/mdadm/mdadm.conf
+  uraid examine --scan
 
 FIELDS
   State         clean; or active: written, and not stopped cleanly since
@@ -53,6 +54,7 @@ impl From<FileSystem> for MkfsOf {
 
 /// Options of `uraid examine`.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("conf_lines").args(["brief", "scan"]).multiple(true))]
 pub(crate) struct ExamineArgs {
     /// As one JSON array of one object per member: sizes and places in sectors, times in seconds since 1970
     #[arg(long, conflicts_with_all = ["export", "brief"])]
@@ -63,13 +65,16 @@ pub(crate) struct ExamineArgs {
     /// One ARRAY line per array for mdadm.conf, with which mdadm assembles it: for arrays that the kernel runs
     #[arg(short, long)]
     pub brief: bool,
-    /// With --brief: the level, the number of slots and the members too
-    #[arg(short, long, requires = "brief")]
+    /// As --brief, and without MEMBER of all block devices that have a superblock
+    #[arg(short, long, conflicts_with_all = ["json", "export"])]
+    pub scan: bool,
+    /// With --brief or --scan: the level, the number of slots and the members too
+    #[arg(short, long, requires = "conf_lines")]
     pub verbose: bool,
     #[command(flatten)]
     pub member_timeout: MemberTimeout,
     /// What to look at
-    #[arg(required = true, value_name = "MEMBER")]
+    #[arg(required_unless_present = "scan", value_name = "MEMBER")]
     pub members: Vec<PathBuf>,
 }
 
@@ -139,8 +144,9 @@ pub(crate) struct DetailArgs {
     /// All arrays that run now, as --brief
     #[arg(short, long, conflicts_with_all = ["named", "array", "control", "level"])]
     pub scan: bool,
-    /// With --brief or --scan: the level, the number of slots and the members too
-    #[arg(short, long, requires = "conf_lines")]
+    /// Behind mdadm's text: the requests of each member, options for mkfs. With --brief or --scan: the level, the number
+    /// of slots and the members too
+    #[arg(short, long, conflicts_with_all = ["json", "export", "draw", "mismatches"])]
     pub verbose: bool,
     /// Tell the state of a running array by the exit code: see EXIT CODES below
     #[arg(short, long, conflicts_with = "draw")]

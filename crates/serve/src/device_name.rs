@@ -1,0 +1,262 @@
+//! The device names of running arrays: `md127`, `md126`, ..., as the kernel and mdadm call theirs.
+//! Owns: [`DeviceName`]: which number an array gets, and that no other server has it; the map, which remembers it.
+//! Not here: names that people give (`names`).
+//! Invariant: no two running arrays of this system have one name, whoever serves them, and none has that of an array of
+//! the kernel's.
+//!
+//! A name is taken by binding an abstract socket, `@uraid/md127`: the kernel lets only one process do so, whichever user
+//! runs it and wherever its files are, and frees it when the process ends. The map is a file in the runtime directory,
+//! with mdadm's lines:
+//!
+//! ```text
+//!   md127 1.2 c9d3d9fb:39864ae6:b6437b7f:7b65dc9f /dev/md/home
+//! ```
+//!
+//! So an array has the same name when it is served again, and its name is left to it meanwhile.
+
+use crate::names;
+use crate::runtime;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use uraid_format::uuid;
+
+/// The file in the runtime directory.
+const MAP: &str = ".map";
+/// Numbers in the order in which mdadm gives them.
+const MDADM: [std::ops::RangeInclusive<u32>; 2] = [0..=127, 128..=511];
+/// The highest that the kernel has.
+const NUMBER_MAX: u32 = (1 << 20) - 1;
+
+/// A name that a running array has for as long as this exists.
+pub struct DeviceName {
+    number: u32,
+    /// `None` where the system has no such sockets: then only the map keeps names apart.
+    _claim: Option<OwnedFd>,
+}
+
+/// What the map says of one array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Entry {
+    number: u32,
+    metadata: String,
+    uuid: String,
+    path: String,
+}
+
+/// An array that is to get a name.
+pub struct Named<'a> {
+    /// Its name without the host.
+    pub name: &'a str,
+    /// The version of its superblocks.
+    pub metadata: &'static str,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+}
+
+impl DeviceName {
+    /// Takes a name: the one that the array had, or the number that is its name, or the next one that is free. Where the
+    /// map cannot be read or written, the name is taken all the same, and an error says why the map does not know it.
+    pub fn take(array: &Named) -> (DeviceName, Option<io::Error>) {
+        match runtime::make() {
+            Ok(directory) => DeviceName::take_in(&directory, array, &|number| claim(number)),
+            Err(error) => (first_free(&wanted(array, &[]), &|number| claim(number)), Some(io::Error::other(error))),
+        }
+    }
+
+    fn take_in(
+        directory: &Path,
+        array: &Named,
+        claim: &dyn Fn(u32) -> Option<DeviceName>,
+    ) -> (DeviceName, Option<io::Error>) {
+        // Others wait until the map is written.
+        let locked = File::open(directory).and_then(|folder| {
+            flock(&folder, FlockOperation::LockExclusive)?;
+            Ok(folder)
+        });
+        let path = directory.join(MAP);
+        let (entries, unread) = match fs::read_to_string(&path) {
+            Ok(text) => (parse(&text), None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let name = first_free(&wanted(array, &entries), claim);
+        let written = write(&path, &entries, array, name.number);
+        let error = locked.err().or(unread).or(written.err());
+        (name, error)
+    }
+
+    /// `md127`
+    pub fn text(&self) -> String {
+        text(self.number)
+    }
+}
+
+/// `md127`
+fn text(number: u32) -> String {
+    format!("md{number}")
+}
+
+/// The number of `md127`.
+fn number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("md")?;
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    digits.parse().ok().filter(|number| is_plain && *number <= NUMBER_MAX)
+}
+
+/// The numbers for an array, the best first: what the map has for it, what its name says, as `0` and `md0` do, those that
+/// no other array has had, and then the others.
+fn wanted(array: &Named, entries: &[Entry]) -> Vec<u32> {
+    let own = uuid::text(&array.uuid);
+    let recorded = entries.iter().filter(|entry| entry.uuid == own).map(|entry| entry.number);
+    let by_name = number(array.name).or_else(|| number(&format!("md{}", array.name)));
+    let others: Vec<u32> = entries.iter().filter(|entry| entry.uuid != own).map(|entry| entry.number).collect();
+    let all = || MDADM.into_iter().flat_map(Iterator::rev);
+    let (left, fresh): (Vec<u32>, Vec<u32>) = all().partition(|number| others.contains(number));
+    recorded.chain(by_name.filter(|number| !others.contains(number))).chain(fresh).chain(left).collect()
+}
+
+/// The first of these numbers that can be had, or the next one above them.
+fn first_free(wanted: &[u32], claim: &dyn Fn(u32) -> Option<DeviceName>) -> DeviceName {
+    let more = MDADM[1].end() + 1..=NUMBER_MAX;
+    let found = wanted.iter().copied().chain(more).find_map(claim);
+    found.expect("a system has fewer arrays than the kernel has numbers")
+}
+
+/// Takes a number, if neither the kernel nor another server has it.
+fn claim(number: u32) -> Option<DeviceName> {
+    if Path::new("/sys/block").join(text(number)).exists() {
+        return None;
+    }
+    let bound = || -> Result<OwnedFd, Errno> {
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        net::bind(&socket, &SocketAddrUnix::new_abstract_name(format!("uraid/{}", text(number)).as_bytes())?)?;
+        Ok(socket)
+    };
+    match bound() {
+        Ok(socket) => Some(DeviceName { number, _claim: Some(socket) }),
+        Err(Errno::ADDRINUSE) => None,
+        Err(_) => Some(DeviceName { number, _claim: None }),
+    }
+}
+
+/// The lines of the map that are good.
+fn parse(text: &str) -> Vec<Entry> {
+    let entry = |line: &str| {
+        let mut words = line.splitn(4, ' ');
+        let (name, metadata, uuid, path) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        uuid::parse(uuid)?;
+        Some(Entry { number: number(name)?, metadata: metadata.into(), uuid: uuid.into(), path: path.into() })
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+/// Writes the map with this array's number: a whole new file, then its name.
+fn write(path: &Path, entries: &[Entry], array: &Named, number: u32) -> io::Result<()> {
+    let own = uuid::text(&array.uuid);
+    let path_of = format!("/dev/md/{}", names::conf_file(&names::printable(array.name)));
+    let entry = Entry { number, metadata: array.metadata.to_owned(), uuid: own.clone(), path: path_of };
+    if entries.contains(&entry) {
+        return Ok(());
+    }
+    let others = entries.iter().filter(|other| other.uuid != own && other.number != number);
+    let line = |it: &Entry| format!("{} {} {} {}\n", text(it.number), it.metadata, it.uuid, it.path);
+    let content: String = others.map(line).chain([line(&entry)]).collect();
+    let fresh = path.with_file_name(format!("{MAP}.new"));
+    fs::write(&fresh, content)?;
+    fs::rename(&fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    /// An empty folder, which is removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("uraid-device-name-{test}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).expect("room");
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn named(name: &str, uuid: u8) -> Named<'_> {
+        Named { name, metadata: "1.2", uuid: [uuid; 16] }
+    }
+
+    /// A system on which these numbers are taken, and those that are claimed.
+    fn system(taken: &[u32]) -> impl Fn(u32) -> Option<DeviceName> {
+        let taken = RefCell::new(taken.iter().copied().collect::<BTreeSet<u32>>());
+        move |number| taken.borrow_mut().insert(number).then_some(DeviceName { number, _claim: None })
+    }
+
+    #[test]
+    fn names_are_given_as_by_mdadm_and_kept() {
+        let folder = Folder::new("kept");
+        let take = |array: &Named, claim: &dyn Fn(u32) -> Option<DeviceName>| {
+            let (name, error) = DeviceName::take_in(&folder.0, array, claim);
+            assert!(error.is_none(), "{error:?}");
+            name.text()
+        };
+        let now = system(&[126]);
+        let names =
+            [("home", 1), ("root", 2), ("0", 3), ("md7", 4), ("007", 5)].map(|(it, n)| take(&named(it, n), &now));
+        assert_eq!(names, ["md127", "md125", "md0", "md7", "md124"]);
+        // All are served again, in another order, and one is new.
+        let again = system(&[]);
+        let names = [("new", 9), ("md7", 4), ("root", 2), ("home", 1)].map(|(it, n)| take(&named(it, n), &again));
+        assert_eq!(names, ["md126", "md7", "md125", "md127"]);
+        // Another has taken it meanwhile; it keeps the one that it gets instead.
+        assert_eq!(take(&named("home", 1), &system(&[127])), "md123");
+        assert_eq!(take(&named("home", 1), &system(&[])), "md123");
+        let map = fs::read_to_string(folder.0.join(MAP)).expect("it is written");
+        assert_eq!(map.lines().count(), 6, "{map}");
+        assert!(map.contains("md123 1.2 01010101:01010101:01010101:01010101 /dev/md/home\n"), "{map}");
+    }
+
+    #[test]
+    fn a_name_is_had_once_on_this_system() {
+        let array = named("device-name-test", 77);
+        let folders = ["one", "other"].map(Folder::new);
+        let take = |at: usize| DeviceName::take_in(&folders[at].0, &array, &claim).0;
+        let (one, other) = (take(0), take(1));
+        assert_ne!(one.text(), other.text());
+        let before = one.text();
+        drop(one);
+        assert_eq!(take(0).text(), before, "it is free again, and recorded");
+    }
+
+    #[test]
+    fn a_map_that_is_no_map_does_no_harm() {
+        let folder = Folder::new("bad");
+        let content =
+            "md127 1.2 zz /dev/md/a\n\nmd0012 1.2 01010101:01010101:01010101:01010101 /x\nmd4294967296 a b c\n";
+        fs::write(folder.0.join(MAP), content).expect("room");
+        let (name, error) = DeviceName::take_in(&folder.0, &named("home", 1), &system(&[]));
+        assert_eq!((name.text().as_str(), error.is_none()), ("md127", true));
+        fs::remove_file(folder.0.join(MAP)).expect("it is there");
+        fs::create_dir(folder.0.join(MAP)).expect("room");
+        let (name, error) = DeviceName::take_in(&folder.0, &named("home", 1), &system(&[]));
+        assert_eq!((name.text().as_str(), error.is_some()), ("md127", true), "named all the same");
+        assert_eq!(
+            [number("md0"), number("md127"), number("md00"), number("md-1"), number("md")],
+            [Some(0), Some(127), None, None, None]
+        );
+    }
+}
