@@ -35,6 +35,7 @@ mod mdadm_words;
 mod members;
 mod memory;
 mod mounting;
+mod mutated;
 mod passes;
 mod ppl;
 mod pulled;
