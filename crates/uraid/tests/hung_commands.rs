@@ -99,7 +99,7 @@ fn detail_names_a_member_that_does_not_answer_before_it_is_failed() {
     let rig = rig(&["--member-timeout", "0"]);
     let mut client = rig.served.client();
     let write = std::thread::spawn(move || client.write(0, &pattern(2, 1 << 20)));
-    let line = format!("{} has not answered a request for ", text(&rig.members[1]));
+    let line = format!("Silent Device : {}: it has not answered a request for ", text(&rig.members[1]));
     wait(|| rig.says(&["detail", "hung"]).stdout.contains(&line)).expect("it is named");
     let named = |text: &str| text.matches("has not answered a request").count();
     assert_eq!(named(&rig.says(&["detail", "hung"]).stdout), 1, "the others answer");
@@ -234,7 +234,7 @@ fn a_stop_that_requests_of_clients_hold_up_names_the_member_at_once() {
     let mut client = rig.served.client();
     client.send_write(1, 0, &pattern(2, 1 << 20)).expect("connected");
     // The server has the request, and so has the member.
-    let line = format!("{} has not answered a request for ", text(&rig.members[1]));
+    let line = format!("Silent Device : {}: it has not answered a request for ", text(&rig.members[1]));
     wait(|| rig.says(&["detail", "hung"]).stdout.contains(&line)).expect("it is named");
     let began = Instant::now();
     rig.served.signal(rustix::process::Signal::TERM);
