@@ -20,7 +20,7 @@ use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::bad_blocks::BadBlockLog;
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::ppl::PplLog;
-use uraid_format::{Features, Superblock, uuid};
+use uraid_format::{Features, Role, Superblock, uuid};
 use uraid_layout::Layout;
 
 pub use bitmap::BitmapPlan;
@@ -186,8 +186,8 @@ pub enum Refusal {
     },
     /// Its role is a slot that the array does not have.
     NoSlot {
-        /// The slot.
-        found: Slot,
+        /// The role's number.
+        found: u16,
         /// How many the array has.
         slots: u32,
     },
@@ -201,8 +201,8 @@ impl Refusal {
     /// The slot that a role would name without bit 15, which some vendors use as a flag.
     pub fn flagged_slot(&self) -> Option<Slot> {
         let Refusal::NoSlot { found, slots } = self else { return None };
-        let slot = Slot(found.0 & 0x7fff);
-        (slot != *found && u32::from(slot.0) < *slots).then_some(slot)
+        let slot = Role::from_raw(found & 0x7fff).slot()?;
+        (slot.0 != *found && u32::from(slot.0) < *slots).then_some(slot)
     }
 }
 
@@ -377,7 +377,7 @@ impl fmt::Display for Refusal {
                 write!(out, "does not fit: {field} is {found}, expected {expected}")
             }
             Refusal::NoSlot { found, slots } => {
-                write!(out, "has role {} ({:#x}), and the array has {slots} slots", found.0, found.0)?;
+                write!(out, "has role {found} ({found:#x}), and the array has {slots} slots")?;
                 match self.flagged_slot() {
                     Some(slot) => write!(
                         out,

@@ -339,6 +339,28 @@ fn current_members_must_agree_on_everything_that_an_address_follows_from() {
     }
 }
 
+/// Whatever number a table has for a member, or for another: some plan, or an error, and no panic.
+#[test]
+fn any_number_in_a_role_table_is_a_role() {
+    for raw in (0..=u16::MAX).filter(|raw| raw % 64 < 2 || *raw > 0xfe00) {
+        for (entry, on_all) in [(1, true), (1, false), (3, true)] {
+            for level in [Level::Raid1, Level::Raid10, Level::Raid5] {
+                let mut members = array(level, 4, 1);
+                let last = if on_all { 5 } else { 2 };
+                for member in &mut members[..last] {
+                    member.superblock.roles[entry] = Role::from_raw(raw);
+                    assert_eq!(member.superblock.roles[entry].raw(), raw);
+                }
+                for options in [RUN, FORCE] {
+                    if let Err(error) = assemble(&members, &options) {
+                        assert!(!error.to_string().is_empty());
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_role_outside_the_array_is_none() {
     let mut members = array(Level::Raid1, 3, 1);
@@ -347,12 +369,12 @@ fn a_role_outside_the_array_is_none() {
     members[3].superblock.roles.truncate(3);
     let plan = assemble(&members, &RUN).unwrap();
     assert_eq!(slots(&plan), [(0, 0), (1, 1)]);
-    let no_slot = Refusal::NoSlot { found: Slot(3), slots: 3 };
+    let no_slot = Refusal::NoSlot { found: 3, slots: 3 };
     let refused = [(2, no_slot), (3, Refusal::NoRole)].map(|(candidate, reason)| Refused { candidate, reason });
     assert_eq!(plan.refused, refused);
     // A vendor's flag names the slot that the member had.
     for (raw, slot) in [(0x8002, Some(2)), (0x8003, None), (3, None), (0xc002, None)] {
-        let refusal = Refusal::NoSlot { found: Slot(raw), slots: 3 };
+        let refusal = Refusal::NoSlot { found: raw, slots: 3 };
         assert_eq!(refusal.flagged_slot(), slot.map(Slot), "{raw:#x}");
     }
 }

@@ -15,7 +15,7 @@ use crate::features::Features;
 use crate::name::SetName;
 use crate::version::{DEVICE_SECTORS_MIN, Version};
 use raw::RawSuperblock;
-use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot};
+use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::Level;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -46,8 +46,10 @@ pub const fn location_v12() -> Sector {
 /// The entry of one dev_number in the role table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// A member in this slot; below 0xff00, which may still be more than the array's slots.
+    /// A member in this slot, which a set of slots can hold. It may still be more than the array's slots.
     Slot(Slot),
+    /// A member in a slot that no set holds, and no array that can be started has: [`SlotSet::SLOTS_MAX`] to 0xfeff.
+    BeyondSlots(u16),
     /// A spare, or an unused entry.
     Spare,
     /// Failed.
@@ -62,7 +64,8 @@ impl Role {
     /// From the number in the table.
     pub const fn from_raw(raw: u16) -> Role {
         match raw {
-            0..=0xfeff => Role::Slot(Slot(raw)),
+            0..SlotSet::SLOTS_MAX => Role::Slot(Slot(raw)),
+            SlotSet::SLOTS_MAX..=0xfeff => Role::BeyondSlots(raw),
             0xffff => Role::Spare,
             0xfffe => Role::Faulty,
             0xfffd => Role::Journal,
@@ -77,7 +80,7 @@ impl Role {
             Role::Spare => 0xffff,
             Role::Faulty => 0xfffe,
             Role::Journal => 0xfffd,
-            Role::Reserved(raw) => raw,
+            Role::BeyondSlots(raw) | Role::Reserved(raw) => raw,
         }
     }
 
@@ -85,7 +88,7 @@ impl Role {
     pub const fn slot(self) -> Option<Slot> {
         match self {
             Role::Slot(slot) => Some(slot),
-            Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_) => None,
+            Role::BeyondSlots(_) | Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_) => None,
         }
     }
 }

@@ -134,7 +134,9 @@ fn every_superblock_is_found_means_what_mdadm_says_and_round_trips() {
                 Role::Slot(slot) => format!("Active device {}", slot.0),
                 Role::Spare => "spare".into(),
                 Role::Journal => "Journal".into(),
-                Role::Faulty | Role::Reserved(_) => panic!("{name}: a member that calls itself faulty"),
+                Role::BeyondSlots(_) | Role::Faulty | Role::Reserved(_) => {
+                    panic!("{name}: a member that calls itself faulty")
+                }
             };
             assert_eq!(role, own, "{name}");
         }

@@ -118,8 +118,9 @@ pub(super) fn choose(candidates: &[Candidate], is_forced: bool) -> Result<Chosen
         match superblock.own_role() {
             Role::Slot(slot) if u32::from(slot.0) < superblock.raid_disks => contenders.push(candidate),
             Role::Spare if (superblock.dev_number as usize) < superblock.roles.len() => waiting.push(candidate),
-            Role::Slot(found) => {
-                refused.push(Refused { candidate, reason: Refusal::NoSlot { found, slots: superblock.raid_disks } });
+            role @ (Role::Slot(_) | Role::BeyondSlots(_)) => {
+                let reason = Refusal::NoSlot { found: role.raw(), slots: superblock.raid_disks };
+                refused.push(Refused { candidate, reason });
             }
             Role::Journal => refused.push(Refused { candidate, reason: Refusal::Journal }),
             Role::Spare | Role::Faulty | Role::Reserved(_) => {

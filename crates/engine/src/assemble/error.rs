@@ -345,7 +345,7 @@ fn write_sets(out: &mut fmt::Formatter<'_>, sets: &[SetCount], name: Name<'_>) -
 fn write_histories(out: &mut fmt::Formatter<'_>, histories: &[History], name: Name<'_>) -> fmt::Result {
     out.write_str("split brain: the members ran apart, and each side has what the other lacks:")?;
     for History { candidates, events, updated_seconds: _, slots } in histories {
-        let slots: SlotSet = slots.iter().copied().filter(|slot| slot.0 < SlotSet::SLOTS_MAX).collect();
+        let slots: SlotSet = slots.iter().copied().collect();
         let names = names(candidates, name);
         write!(out, " {names}: {events} events, ran with {};", list(&slots))?;
     }

@@ -32,7 +32,7 @@ pub(super) fn table(superblock: &Superblock) -> Table {
 /// Whether an array with members in the slots of this table could serve: only then can it have run, and been written. md
 /// writes to the mirrors that are left of a raid10 although others are lost.
 pub(super) fn could_run(superblock: &Superblock, table: &Table) -> bool {
-    let slots: SlotSet = table.values().copied().filter(|slot| slot.0 < SlotSet::SLOTS_MAX).collect();
+    let slots: SlotSet = table.values().copied().collect();
     let raid_disks = superblock.raid_disks.min(SlotSet::SLOTS_MAX.into()) as u16;
     match superblock.level_layout() {
         Some((Level::Raid1 | Level::Raid10, _)) => true,

@@ -159,7 +159,7 @@ impl Master {
         let mut roles = self.template.roles.clone();
         for (number, role) in roles.iter_mut().enumerate() {
             *role = match *role {
-                Role::Slot(_) | Role::Faulty => Role::Faulty,
+                Role::Slot(_) | Role::BeyondSlots(_) | Role::Faulty => Role::Faulty,
                 Role::Spare if number < usize::from(self.slots) => Role::Faulty,
                 Role::Spare => Role::Spare,
                 Role::Journal => Role::Journal,

@@ -13,7 +13,7 @@ pub(super) fn has_outsiders(plan: &StartPlan) -> bool {
         in_slots.any(|member| member.superblock.dev_number == number)
     };
     let had_slot = |role: &Role| match role {
-        Role::Slot(_) | Role::Faulty => true,
+        Role::Slot(_) | Role::BeyondSlots(_) | Role::Faulty => true,
         Role::Spare | Role::Journal | Role::Reserved(_) => false,
     };
     let mut roles = (0u32..).zip(&plan.template.roles);

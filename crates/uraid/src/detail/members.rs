@@ -280,7 +280,7 @@ impl Known {
             Role::Spare => (None, "spare"),
             Role::Faulty => (None, "faulty"),
             Role::Journal => (None, "journal"),
-            Role::Reserved(_) => (None, "unknown"),
+            Role::BeyondSlots(_) | Role::Reserved(_) => (None, "unknown"),
         };
         member(slot, state, superblock, client::member_path(&self.names[at]))
     }

@@ -152,7 +152,7 @@ fn array_line(members: &[&Examined], is_verbose: bool) -> String {
     // To mdadm, a replacement of a member that is still there is a spare, and so is a journal.
     let is_spare = |member: &&&Examined| match (&member.old, member.superblock.own_role()) {
         (Some(old), _) => old.this_disk.state & Disk090::SYNC == 0,
-        (None, Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_)) => true,
+        (None, Role::BeyondSlots(_) | Role::Spare | Role::Faulty | Role::Journal | Role::Reserved(_)) => true,
         (None, Role::Slot(_)) => member.superblock.features.contains(Features::REPLACEMENT),
     };
     let spares = members.iter().filter(is_spare).count();

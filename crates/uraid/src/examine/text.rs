@@ -152,21 +152,25 @@ fn shape(out: &mut String, superblock: &Superblock) {
     }
 }
 
+/// A role that names a slot which the array has not.
+fn no_slot(raw: u16, superblock: &Superblock) -> String {
+    let unflagged = raw & 0x7fff;
+    let hint = if unflagged != raw && u32::from(unflagged) < superblock.raid_disks {
+        format!("; bit 15 set: slot {unflagged} with a vendor's error flag?")
+    } else {
+        String::new()
+    };
+    format!("Active device {raw} ({raw:#06x}: no slot of this array{hint})")
+}
+
 /// The member's role in its own table.
 pub(super) fn role(superblock: &Superblock) -> String {
     match superblock.own_role() {
         Role::Slot(slot) if superblock.features.contains(Features::REPLACEMENT) => {
             format!("Replacement device {}", slot.0)
         }
-        Role::Slot(slot) if u32::from(slot.0) >= superblock.raid_disks => {
-            let unflagged = slot.0 & 0x7fff;
-            let hint = if unflagged != slot.0 && u32::from(unflagged) < superblock.raid_disks {
-                format!("; bit 15 set: slot {unflagged} with a vendor's error flag?")
-            } else {
-                String::new()
-            };
-            format!("Active device {0} ({0:#06x}: no slot of this array{hint})", slot.0)
-        }
+        Role::Slot(slot) if u32::from(slot.0) >= superblock.raid_disks => no_slot(slot.0, superblock),
+        Role::BeyondSlots(raw) => no_slot(raw, superblock),
         Role::Slot(slot) => format!("Active device {}", slot.0),
         Role::Spare | Role::Faulty => "spare".to_owned(),
         Role::Journal => "Journal".to_owned(),
