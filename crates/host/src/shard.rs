@@ -54,7 +54,7 @@ where
     Fut: Future<Output = T>,
 {
     assert!(shards > 0);
-    signals::ignore_broken_pipes();
+    signals::ignore_signals_of_writes();
     panic_hook::install();
     let inboxes: Arc<[Arc<Inbox<M>>]> = (0..shards).map(|_| Inbox::new(Door::new())).collect();
     let (sender, receiver) = mpsc::channel();
@@ -353,7 +353,7 @@ impl Local {
         self.0.driver.registered_bytes()
     }
 
-    /// Waits for SIGTERM, SIGINT or SIGHUP. From this call on, not from the first poll, they no longer end the process.
+    /// Waits for SIGTERM, SIGINT, SIGHUP or SIGXCPU. From this call on, not from the first poll, they no longer end the process.
     /// At most one waiter per process; panics on shards other than 0.
     pub fn terminated(&self) -> impl Future<Output = Signal> + 'static {
         assert_eq!(self.index(), ShardIndex(0), "signals come to shard 0");

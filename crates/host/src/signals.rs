@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT and SIGHUP as events of a shard.
+//! SIGTERM, SIGINT, SIGHUP and SIGXCPU as events of a shard.
 //! Owns: [`Signal`], the handlers, which only count and ring an eventfd. Not here: what to do about a signal.
 //! Invariant: until a task listens, the signals keep their default action. A SIGHUP that the process was started to
 //! ignore, as by nohup, stays ignored.
@@ -17,6 +17,8 @@ pub enum Signal {
     Terminate,
     /// SIGHUP: the terminal, or the ssh session, has gone.
     HangUp,
+    /// SIGXCPU: the soft limit on processor time is used up.
+    ProcessorTime,
 }
 
 static BELL: AtomicI32 = AtomicI32::new(-1);
@@ -24,8 +26,12 @@ static ARRIVED: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) };
 static OWNED_BELL: OnceLock<OwnedFd> = OnceLock::new();
 
 /// In the order in which they are taken if several have arrived.
-const SIGNALS: [(libc::c_int, Signal); 3] =
-    [(libc::SIGTERM, Signal::Terminate), (libc::SIGINT, Signal::Interrupt), (libc::SIGHUP, Signal::HangUp)];
+const SIGNALS: [(libc::c_int, Signal); 4] = [
+    (libc::SIGTERM, Signal::Terminate),
+    (libc::SIGINT, Signal::Interrupt),
+    (libc::SIGHUP, Signal::HangUp),
+    (libc::SIGXCPU, Signal::ProcessorTime),
+];
 
 extern "C" fn note(signal: libc::c_int) {
     // SAFETY: errno belongs to the interrupted code of this thread; it is restored below.
@@ -86,9 +92,11 @@ pub(crate) fn restore_default() {
     }
 }
 
-/// Makes a broken pipe or socket an error value instead of a signal.
-pub(crate) fn ignore_broken_pipes() {
-    set_action(libc::SIGPIPE, libc::SIG_IGN).expect("SIGPIPE can be ignored");
+/// Makes a broken pipe or socket, and a write beyond the limit on file sizes, an error value instead of a signal.
+pub fn ignore_signals_of_writes() {
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        set_action(signal, libc::SIG_IGN).expect("these signals can be ignored");
+    }
 }
 
 /// Takes a signal that arrived.

@@ -51,6 +51,7 @@ impl ClaimError {
                 | OpenError::ClaimedTwice { .. }
                 | OpenError::IsDirectory { .. }
                 | OpenError::NotStorage { .. }
+                | OpenError::SizeLimit { .. }
                 | OpenError::BadSize { .. }
                 | OpenError::NoMemory { .. }
                 | OpenError::BadCompletion { .. }

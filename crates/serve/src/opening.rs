@@ -42,6 +42,9 @@ pub enum ServeError {
     /// A member could not be claimed.
     #[error("the array is not started")]
     Claim(#[from] ClaimError),
+    /// None of its members was found.
+    #[error("{0}")]
+    Search(String),
     /// No member is left.
     #[error("none of the members can be used, see above")]
     NoMembers,

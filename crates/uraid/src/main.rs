@@ -21,6 +21,7 @@ mod mdstat;
 mod mount;
 mod probe;
 mod program;
+mod search;
 mod serve;
 mod update;
 mod wait;
@@ -34,6 +35,8 @@ use uraid_serve::log::{self, complain, warn};
 use uraid_serve::pass_calls::PassCall;
 
 fn main() -> ExitCode {
+    // A write beyond the limit on file sizes is an error that is told.
+    uraid_host::ignore_signals_of_writes();
     let outcome = run(&cli::Cli::read().command);
     if let Err(error) = &outcome {
         complain(&**error);

@@ -63,6 +63,20 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
+    /// This process may not write up to its end: a write there fails, and by default ends the process.
+    #[error(
+        "{}: its last byte is {end}, and this process may write files up to byte {limit} only (ulimit -f, LimitFSIZE=): \
+         raise that limit",
+        path.display()
+    )]
+    SizeLimit {
+        /// The name given.
+        path: PathBuf,
+        /// The byte after its last one, in the file.
+        end: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// The size in `mem:` or `null:` is invalid, or differs from that of the memory with this name.
     #[error("{}: a size like 64M or 2T was expected", path.display())]
     BadSize {

@@ -75,6 +75,11 @@ fn finish(
     if geometry.size.is_zero() {
         return Err(OpenError::Empty { path: name.into() });
     }
+    if let Backing::File { is_block_device: false, base, .. } = &backing
+        && access != Access::ReadOnly
+    {
+        check_size_limit(base + geometry.size.bytes(), Path::new(&name))?;
+    }
     let watch = match &backing {
         Backing::File { is_block_device: false, base, .. } => Watch::regular_file(base + geometry.size.bytes()),
         Backing::File { is_block_device: true, base, .. } => Watch::block_device(base + geometry.size.bytes()),
@@ -98,6 +103,14 @@ fn finish(
         reopened: Mutex::default(),
         registration,
     })
+}
+
+/// Whether this process may write a file up to this byte.
+fn check_size_limit(end: u64, path: &Path) -> Result<(), OpenError> {
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(limit) if limit < end => Err(OpenError::SizeLimit { path: path.into(), end, limit }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// `SIZE`, `SIZE,COST` or `SIZE,completion=deferred`.

@@ -122,6 +122,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
             Signal::Terminate => "SIGTERM",
             Signal::Interrupt => "SIGINT",
             Signal::HangUp => "SIGHUP",
+            Signal::ProcessorTime => "SIGXCPU (the limit on processor time: ulimit -t, LimitCPU=)",
         };
         asked.ask_to_stop(name, None);
     });

@@ -1,0 +1,82 @@
+//! Limits that a shell, systemd or a container sets for the process.
+//! Owns: file sizes, processor time, stack. Not here: open files and memory (`members`, `memory`).
+
+use crate::common::{MIB, Scratch, Served, pattern};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `uraid WORDS` under limits of the shell: `-f 100`.
+fn limited(scratch: &Scratch, limits: &str, words: &[&str]) -> Command {
+    let uraid = scratch.command(words);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("ulimit {limits} && exec \"$0\" \"$@\"")])
+        .arg(uraid.get_program())
+        .args(uraid.get_args());
+    shell.envs(uraid.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(scratch.path(""));
+    shell
+}
+
+fn array(scratch: &Scratch) -> Vec<PathBuf> {
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
+    members
+}
+
+#[test]
+fn a_limit_on_file_sizes_below_the_end_of_a_member_is_refused_and_nothing_is_written() {
+    let scratch = Scratch::new();
+    let members = array(&scratch);
+    let before: Vec<Vec<u8>> = members.iter().map(|path| std::fs::read(path).expect("ours")).collect();
+    // dash counts in blocks of 512 bytes: 4 MiB.
+    for words in [&["serve", "m0", "m1"][..], &["create", "-l", "1", "-n", "2", "--force", "m0", "m1"]] {
+        let output = limited(&scratch, "-f 8192", words).output().expect("sh runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        let text = "m0: its last byte is 8388608, and this process may write files up to byte 4194304 only (ulimit -f";
+        assert!(said.contains(text), "{words:?}: {said}");
+    }
+    let after: Vec<Vec<u8>> = members.iter().map(|path| std::fs::read(path).expect("ours")).collect();
+    assert!(before == after, "a member was written");
+    // Reading needs no such limit; a copy that meets it is an error that says so, and ends by no signal.
+    let output = limited(&scratch, "-f 2", &["copy", "m0", "m1", "out"]).output().expect("sh runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) || output.status.success(), "{:?}: {said}", output.status);
+}
+
+#[test]
+fn the_end_of_the_processor_time_stops_an_array_cleanly() {
+    let scratch = Scratch::new();
+    let members = array(&scratch);
+    let mut command = limited(&scratch, "-S -t 1", &["serve", "--spin", "1ms", "m0", "m1"]);
+    let served = Served::start(&mut command);
+    served.wait_until_ready();
+    let data = pattern(1, MIB as usize);
+    let mut client = served.client();
+    // As many writes as use it up; the last ones meet the stop.
+    for _ in 0..200_000 {
+        if !client.write(0, &data).is_ok_and(|code| code == 0) {
+            break;
+        }
+    }
+    drop(client);
+    let done = served.end();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("SIGXCPU (the limit on processor time: ulimit -t, LimitCPU=)"), "{}", done.stderr);
+    let shown = scratch.uraid([Path::new("examine"), &members[0]]).expect_done().stdout;
+    assert!(shown.contains("State : clean\n"), "{shown}");
+}
+
+#[test]
+fn a_small_stack_is_enough() {
+    let scratch = Scratch::new();
+    array(&scratch);
+    let served = Served::start(&mut limited(&scratch, "-s 256", &["serve", "m0", "m1"]));
+    served.wait_until_ready();
+    served.write_all(0, &pattern(2, MIB as usize));
+    assert_eq!(served.stop().code, Some(0));
+    for words in [&["examine", "m0"][..], &["detail", "m0", "m1"], &["copy", "m0", "m1", "out"]] {
+        let output = limited(&scratch, "-s 256", words).output().expect("sh runs");
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
