@@ -13,9 +13,10 @@ mod words;
 
 use crate::cli::ExamineArgs;
 use crate::probe::ProbeError;
+use crate::search;
 use member::{Examined, examine};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use uraid_serve::log::{complain, print, warn};
 use uraid_serve::{asking, names};
 
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
         asking::ask(&path.to_string_lossy(), time_max, move || examine(&own))?
     };
     let is_search = args.members.is_empty();
-    let members = if is_search { block_devices() } else { args.members.clone() };
+    let members = if is_search { search::block_devices() } else { args.members.clone() };
     let mut looked: Vec<_> = members.iter().map(|path| (path, look(path))).collect();
     if is_search {
         // Most devices are no members, and some cannot be read: a CD drive without a disc.
@@ -58,16 +59,6 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
         }
     }
     good.len() == looked.len() && good.iter().all(|found| found.refusal.is_none())
-}
-
-/// The block devices of this system, as mdadm finds them.
-fn block_devices() -> Vec<PathBuf> {
-    let text = std::fs::read_to_string("/proc/partitions").unwrap_or_default();
-    // major minor #blocks name; behind a head and an empty line.
-    let name = |line: &str| line.split_whitespace().nth(3).map(str::to_owned);
-    let names = text.lines().skip(2).filter_map(name);
-    // A name's slash is an exclamation mark in sysfs.
-    names.map(|name| Path::new("/dev").join(name.replace('!', "/"))).collect()
 }
 
 /// An error and what caused it, in one line.

@@ -32,12 +32,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     let places = places(args);
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
     let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);
-    let groups = args.groups();
+    let mut groups = args.groups();
+    let mut options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
+    let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
+    if let Some(search) = args.search(member_timeout) {
+        let found = search.run(&options).map_err(|error| ServeError::Search(error.to_string()))?;
+        options.run |= found.run;
+        groups = vec![found.names];
+    }
     let count = groups.iter().map(Vec::len).sum();
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
-    let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
     let timeouts = Timeouts::begin().with_members(member_timeout);
-    let options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let mut stack = stack(&groups, &args.spare_groups.0, args.has_member_arrays(), &options, &timeouts)?;
     stack.read_errors_max = args.max_read_errors;
     stack.on_full = args.on_full.into();

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Changes that are made if URAID_MUTATIONS does not say.
-const MUTATIONS: u64 = 40;
+const MUTATIONS: u64 = 12;
 /// No command takes longer on members of this size.
 const TIME_MAX: Duration = Duration::from_secs(20);
 const MEMBER_BYTES: u64 = 5 * MIB / 2;

@@ -5,7 +5,8 @@ use super::arrays::MemberArrays;
 use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::spare_groups::SpareGroups;
-use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin};
+use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin, parse_wait};
+use crate::search::Search;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
+use uraid_serve::names::parse_uuid;
 
 pub(super) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD, with --fuse also as files, until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
@@ -21,6 +23,10 @@ The members' superblocks decide which of them are current; stale and foreign one
 and stderr says why. When all is ready, one line with the NBD URI of each array goes to stdout.
 An array that was not stopped cleanly is made consistent while it takes requests; `uraid detail`
 shows the progress. If the array is stopped before that has ended, the next start continues it.
+
+With --uuid, the members are looked for, as a unit that must start after a disk was exchanged or has
+died needs it: MEMBER may be a folder, a pattern, or missing for all block devices; what has another
+UUID is left out, and spares are taken. --run-after 30s waits for late members, then starts degraded.
 
 With --array, once for each array, one process serves several. If they carry the superblocks of
 an outer array, whose members are arrays (`uraid create --array`), the outer array is assembled
@@ -37,6 +43,7 @@ EXAMPLES
   uraid serve disk0 disk1 disk2 disk3
   uraid serve --background disk0 disk1 disk2 disk3
   uraid serve --nbd tcp:127.0.0.1:10809 --insecure /dev/sdb /dev/sdc
+  uraid serve --uuid c9d3d9fb:39864ae6:b6437b7f:7b65dc9f --run-after 30s '/dev/disk/by-id/*'
   uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid serve --fuse /mnt/arrays disk0 disk1
   losetup --find --show --direct-io=on /mnt/arrays/home
@@ -49,8 +56,8 @@ LOG
   stderr, and all of it to NAME.log in the runtime directory (`uraid help files`); `uraid detail` shows where.
 
 SIGNALS
-  SIGTERM, SIGINT, SIGHUP  answer what is in flight, flush, mark the array clean, exit 0; a second one changes
-  nothing. Under nohup, SIGHUP stays ignored";
+  SIGTERM, SIGINT, SIGHUP, SIGXCPU  answer what is in flight, flush, mark the array clean, exit 0; a second one
+  changes nothing. Under nohup, SIGHUP stays ignored";
 
 /// How members are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -174,10 +181,18 @@ pub(crate) struct ServeArgs {
     pub detached: bool,
     #[command(flatten)]
     pub spare_groups: SpareGroups,
+    /// Start the array with this UUID: its members and spares are looked for among the MEMBERs, which may be folders
+    /// and patterns such as '/dev/sd*', or among all block devices; what is not its is left out
+    #[arg(short, long, value_name = "UUID", value_parser = parse_uuid, conflicts_with = "array")]
+    uuid: Option<[u8; 16]>,
+    /// With --uuid: wait this long for members that are missing, then start without them if that is possible, as
+    /// mdadm's last-resort timer does after 30s
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, requires = "uuid")]
+    run_after: Option<Duration>,
     #[command(flatten)]
     arrays: MemberArrays,
     /// The array's members, in any order
-    #[arg(required_unless_present = "array", conflicts_with = "array", value_name = "MEMBER")]
+    #[arg(required_unless_present_any = ["array", "uuid"], conflicts_with = "array", value_name = "MEMBER")]
     members: Vec<String>,
 }
 
@@ -194,6 +209,12 @@ impl ServeArgs {
     /// The members of each array.
     pub(crate) fn groups(&self) -> Vec<Vec<String>> {
         self.arrays.groups_or(&self.members)
+    }
+
+    /// What --uuid looks for. `time_max`: how long a member may take to answer.
+    pub(crate) fn search(&self, time_max: Option<Duration>) -> Option<Search<'_>> {
+        let uuid = self.uuid?;
+        Some(Search { uuid, places: &self.members, run_after: self.run_after, time_max })
     }
 
     /// Whether the arrays may be members of another one: they were given with --array.

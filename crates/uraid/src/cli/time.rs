@@ -37,6 +37,15 @@ pub(super) fn parse_member_timeout(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// How long to wait for members: `30s`; a bare number is in seconds.
+pub(super) fn parse_wait(text: &str) -> Result<Duration, String> {
+    let time = duration(text, "30s or 5m")?;
+    if time > Duration::from_secs(24 * 3600) {
+        return Err(format!("{text:?}: expected a time of at most 24 hours"));
+    }
+    Ok(time)
+}
+
 fn duration(text: &str, expected: &str) -> Result<Duration, String> {
     let is_none = || format!("{text:?} is no time, expected {expected}");
     let digits_end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());

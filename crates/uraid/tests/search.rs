@@ -1,0 +1,120 @@
+//! `serve --uuid`: members that are looked for, as a unit needs it after a disk was exchanged or has died.
+//! Owns: folders, patterns, foreign files, spares, members that are late or stay away. Not here: which members start an
+//! array (`members`, `rebuilding`).
+
+use crate::common::{MIB, Scratch, Served, pattern};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A folder `disks` with the members of a raid5 of three, those of another array, and files that are no members.
+fn folder(scratch: &Scratch, options: &str, count: usize) -> (PathBuf, Vec<PathBuf>, String) {
+    let disks = scratch.path("disks");
+    fs::create_dir(&disks).expect("room");
+    let own = scratch.members("disks/m", count, 8 * MIB);
+    scratch.create("home", options, &own);
+    let other = scratch.members("disks/other", 2, 8 * MIB);
+    scratch.create("other", "-l 1 -n 2 --assume-clean", &other);
+    fs::write(disks.join("notes.txt"), "no disk").expect("room");
+    fs::write(disks.join(".hidden"), fs::read(&own[0]).expect("ours")).expect("room");
+    let shown = scratch.uraid([Path::new("examine"), Path::new("--json"), &own[0]]).expect_done().stdout;
+    let json: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    let uuid = json[0]["array_uuid"].as_str().expect("an id").to_owned();
+    (disks, own, uuid)
+}
+
+fn serve(scratch: &Scratch, words: &[&str]) -> Served {
+    Served::start(&mut scratch.command(["serve"].iter().chain(words)))
+}
+
+fn picture(scratch: &Scratch) -> String {
+    let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
+    shown.lines().find_map(|line| line.trim().strip_prefix("Slots : ")).expect("a picture").to_owned()
+}
+
+#[test]
+fn folders_patterns_and_lists_lead_to_the_members_and_to_nothing_else() {
+    let scratch = Scratch::new();
+    let (disks, members, uuid) = folder(&scratch, "-l 5 -n 3 -x 1 --assume-clean", 4);
+    let (disks, data) = (disks.to_str().expect("text"), pattern(3, MIB as usize));
+    let all = format!("{disks}/*");
+    let some = format!("{disks}/[mn]*");
+    let list: Vec<&str> = members.iter().map(|path| path.to_str().expect("text")).collect();
+    let list: Vec<&str> = list.into_iter().chain(["/nowhere/disk9", "/dev/null"]).collect();
+    let words = [vec![disks], vec![&all], vec![&some], list];
+    for (nth, places) in words.into_iter().enumerate() {
+        let words: Vec<&str> = ["--uuid", &uuid].into_iter().chain(places).collect();
+        let served = serve(&scratch, &words);
+        served.wait_until_ready();
+        assert_eq!(picture(&scratch), "[3/3] [UUU]", "{words:?}");
+        assert!(!served.stderr().contains("other") && !served.stderr().contains("notes"), "{}", served.stderr());
+        let shown = scratch.uraid(["detail", "home"]).expect_done().stdout;
+        assert!(shown.contains("Spare Devices : 1\n"), "{shown}");
+        if nth == 0 {
+            served.write_all(0, &data);
+        }
+        assert_eq!(served.first_difference(&data), None, "{words:?}");
+        assert_eq!(served.stop().code, Some(0));
+    }
+}
+
+#[test]
+fn an_exchanged_disk_and_a_dead_one_need_no_other_command_line() {
+    let scratch = Scratch::new();
+    let (disks, members, uuid) = folder(&scratch, "-l 5 -n 3 --assume-clean", 3);
+    let words = ["--uuid", &uuid, "--run-after", "1s", disks.to_str().expect("text")];
+    let data = pattern(5, MIB as usize);
+    let served = serve(&scratch, &words);
+    served.wait_until_ready();
+    served.write_all(0, &data);
+    // Another disk takes the place of one that fails.
+    let fresh = scratch.member("disks/fresh", 8 * MIB);
+    scratch.uraid(["fail", "home", members[1].to_str().expect("text")]).expect_done();
+    scratch.uraid(["add", "home", fresh.to_str().expect("text")]).expect_done();
+    served.wait_for("is recovered [UUU]");
+    assert_eq!(served.stop().code, Some(0));
+    let served = serve(&scratch, &words);
+    served.wait_until_ready();
+    assert_eq!((picture(&scratch).as_str(), served.first_difference(&data)), ("[3/3] [UUU]", None));
+    assert_eq!(served.stop().code, Some(0));
+    // One is gone for good: it is waited for, and then started without.
+    fs::remove_file(&members[2]).expect("ours");
+    // Without --run-after it is refused, as with a list.
+    let refused = scratch.uraid(["serve", "--uuid", &uuid, disks.to_str().expect("text")]);
+    refused.expect_refused(&["cannot start the array: ", "--run to start degraded"]);
+    let began = Instant::now();
+    let served = serve(&scratch, &words);
+    served.wait_until_ready();
+    assert!(began.elapsed() >= Duration::from_secs(1), "it may still come");
+    served.wait_for(" are there yet; it is started without the others in 1s (--run-after)");
+    assert_eq!((picture(&scratch).as_str(), served.first_difference(&data)), ("[3/2] [UU_]", None));
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_member_that_comes_late_is_waited_for() {
+    let scratch = Scratch::new();
+    let (disks, members, uuid) = folder(&scratch, "-l 1 -n 2 --assume-clean", 2);
+    let away = scratch.path("away");
+    fs::rename(&members[1], &away).expect("ours");
+    let served = serve(&scratch, &["--uuid", &uuid, "--run-after", "60s", disks.to_str().expect("text")]);
+    served.wait_for("one member is there yet; it is started without the others in 60s");
+    fs::rename(&away, &members[1]).expect("ours");
+    served.wait_until_ready();
+    assert_eq!(picture(&scratch), "[2/2] [UU]");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn what_is_not_found_is_said_with_the_places() {
+    let scratch = Scratch::new();
+    let nobody = "11111111:22222222:33333333:44444444";
+    let folder = scratch.path("");
+    let folder = folder.to_str().expect("text");
+    let none = format!("no member of the array {nobody} among {folder}");
+    scratch.uraid(["serve", "--uuid", nobody, folder]).expect_refused(&[&none]);
+    scratch.uraid(["serve", "--uuid", nobody]).expect_refused(&["among all block devices of this system"]);
+    scratch.uraid(["serve", "--uuid", nobody, "/tmp/[z"]).expect_refused(&["/tmp/[z: "]);
+    assert_eq!(scratch.uraid(["serve", "--run-after", "1s", "m0"]).code, Some(2));
+    assert_eq!(scratch.uraid(["serve", "--uuid", "home", "m0"]).code, Some(2));
+}
