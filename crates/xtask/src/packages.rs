@@ -31,6 +31,10 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("sha256sum", "coreutils", "the VM matrix"),
     ("timeout", "coreutils", "the VM's time limit"),
     ("dpkg-deb", "dpkg", "unpacking the VM's kernel"),
+    ("python3", "python3", "readers of mdadm's words"),
+    ("pip3", "python3-pip", "readers of mdadm's words"),
+    ("perl", "perl", "check_raid, which reads mdstat"),
+    ("unshare", "util-linux", "check_raid, which reads /proc/mdstat only"),
 ];
 
 /// Where Debian puts programs, whatever PATH says: an ordinary user's PATH lacks the sbin folders.

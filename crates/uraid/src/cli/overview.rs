@@ -51,6 +51,7 @@ In the runtime directory:
   NAME.nbd   where a running array is served, if `serve --nbd` says nothing else
   NAME.ctl   where the other commands reach it: JSON-RPC 2.0, one object per line
   NAME.log   the log of `serve --background`; NAME.log.old is the one before
+  .map       which device name (md127) each array has, in the lines of mdadm's map
 
 The runtime directory is the first of these:
   $URAID_RUNTIME_DIR       if it is set
