@@ -231,6 +231,11 @@ fn run_tasks(executor: &Executor, began: Tick) {
 /// something arrived.
 fn busy_poll(machine: &Machine, door: &Door) -> bool {
     let is_try = machine.spins_left.get() == 0;
+    // A worker that hole-punches or flushes for this shard may need this very processor: with two shards on two
+    // processors that spin, a worker waited 50 us for one of them to stop.
+    if machine.driver.waits_for_workers() {
+        return false;
+    }
     if machine.spin.is_zero() || (is_try && machine.mail_turns.get() < MAIL_TURNS_PER_SPIN) {
         return false;
     }
@@ -251,6 +256,7 @@ fn busy_poll(machine: &Machine, door: &Door) -> bool {
             std::hint::spin_loop();
         }
         machine.driver.wait(Wait::No);
+        std::thread::yield_now();
         if now() >= deadline {
             // A busy-poll that a due timer cut short says nothing about mail.
             if deadline == end {

@@ -1,6 +1,6 @@
 //! Kernel operations as futures, and the ownership of their memory until the kernel is done with it.
-//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: how a ring works (`uring`, `threads`), what is
-//! merged for a member (`merge`, `dispatch`).
+//! Owns: [`Driver`], operation slots, the trait [`Ring`]. Not here: what an operation is made of (`request`), how a ring
+//! works (`uring`, `threads`), what is merged for a member (`merge`, `dispatch`).
 //! Invariant: the buffers, addresses and file of an operation stay where they are until its completion, even if the
 //! future that started it was dropped. They are released on the shard's own thread.
 
@@ -10,6 +10,7 @@ mod lane;
 mod merge;
 mod pool;
 mod registered;
+mod request;
 mod threads;
 mod trace;
 mod trials;
@@ -17,13 +18,13 @@ mod uring;
 
 pub(crate) use lane::{Depth, Lane, Trial};
 pub(crate) use merge::Limits;
+pub(crate) use request::{Buffers, Kind, Request, SEGMENTS_MAX, cut};
 pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 
 use crate::door::Door;
 use crate::timers::Timers;
 use answers::{Answer, LaneState, Query};
 use dispatch::{Merged, Spare, Which};
-use smallvec::SmallVec;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::future::Future;
 use std::os::fd::{AsRawFd, RawFd};
@@ -33,78 +34,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use trials::Trials;
-use uraid_block::buffer::Piece;
-use uraid_block::{Arena, Lease, Pieces, ReadPieces, Tick, WritePieces};
+use uraid_block::{Arena, Tick};
 
-/// The most pieces of memory in one system call (IOV_MAX).
-pub(crate) const SEGMENTS_MAX: usize = 1024;
 const SLOTS_PER_CHUNK: usize = 64;
 
 /// Keeps a descriptor open: a member's claim, a socket. Clones cost no atomic.
 pub(crate) type Holder = Rc<dyn AsRawFd>;
-
-/// Buffers of an operation.
-pub(crate) enum Buffers {
-    None,
-    Read(ReadPieces),
-    Write(WritePieces),
-    Lease(Lease),
-}
-
-/// An operation. Addresses are in bytes.
-pub(crate) enum Kind {
-    /// Reads into the buffers, from byte `at` of the file.
-    Read { at: u64 },
-    /// Writes the buffers, to byte `at` of the file. If `sync`, the write is durable when it completes.
-    Write { at: u64, sync: bool },
-    /// fdatasync.
-    Sync,
-    /// fallocate.
-    Allocate { mode: i32, at: u64, length: u64 },
-    /// Receives into the buffers from the socket. If `whole`: until all are full or the stream ends.
-    Receive { whole: bool },
-    /// Sends the buffers to the socket.
-    Send,
-    /// Waits until the file is readable. If `is_shared`, other shards wait for the same file, and one of them is woken.
-    Poll { is_shared: bool },
-    /// Runs a blocking function on a helper thread. Its return value is the result.
-    Call(pool::Call),
-}
-
-/// Splits off the first [`SEGMENTS_MAX`] pieces.
-pub(crate) fn cut<P: Piece>(pieces: &mut Pieces<P>) -> Pieces<P> {
-    if pieces.count() <= SEGMENTS_MAX {
-        return std::mem::take(pieces);
-    }
-    let bytes = pieces.iter().take(SEGMENTS_MAX).map(|piece| piece.len()).sum();
-    pieces.split_to(bytes)
-}
-
-impl Kind {
-    /// Whether the operation may wait for a peer for ever. It is then cancelled when its future is dropped.
-    fn may_wait_forever(&self) -> bool {
-        match self {
-            Kind::Receive { .. } | Kind::Send | Kind::Poll { .. } => true,
-            Kind::Read { .. } | Kind::Write { .. } | Kind::Sync | Kind::Allocate { .. } | Kind::Call(_) => false,
-        }
-    }
-}
-
-/// Everything of an operation that the kernel or a helper thread uses. While in flight, it belongs to the ring.
-pub(crate) struct Request {
-    pub(crate) kind: Kind,
-    pub(crate) fd: RawFd,
-    pub(crate) buffers: Buffers,
-    pub(crate) segments: SmallVec<[libc::iovec; 4]>,
-    pub(crate) header: libc::msghdr,
-    /// The file's slot in the ring, if it has one; the file is then used with direct I/O.
-    pub(crate) slot: Option<u32>,
-    /// The lane of its member: each lane has its own helper threads.
-    pub(crate) lane: LaneNumber,
-    /// See [`Lane::remote`].
-    pub(crate) is_remote: bool,
-    _holder: Option<Holder>,
-}
 
 /// The number of a lane of one driver. [`LaneNumber::NONE`] is for sockets and calls that concern no member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -188,6 +123,7 @@ struct Slot {
     /// The number of the operation in the slot, or of the last one if the slot is free.
     number: Cell<u64>,
     may_wait_forever: Cell<bool>,
+    is_on_worker: Cell<bool>,
     lane: Cell<LaneNumber>,
     /// See `answers`.
     answer: Cell<Answer>,
@@ -200,6 +136,8 @@ pub(crate) struct Driver {
     slots: RefCell<Vec<Box<[Slot; SLOTS_PER_CHUNK]>>>,
     free: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
+    /// Those of them that a worker of the kernel runs.
+    on_workers: Cell<usize>,
     turns: Cell<u64>,
     // The number of the next operation.
     numbers: Cell<u64>,
@@ -263,6 +201,7 @@ impl Driver {
             slots: RefCell::default(),
             free: RefCell::default(),
             in_flight: Cell::new(0),
+            on_workers: Cell::new(0),
             turns: Cell::new(0),
             numbers: Cell::new(0),
             completions: RefCell::default(),
@@ -324,6 +263,11 @@ impl Driver {
         self.in_flight.get()
     }
 
+    /// Whether an operation in flight needs a worker of the kernel, and that a processor: who waits for it should not spin.
+    pub(crate) fn waits_for_workers(&self) -> bool {
+        self.on_workers.get() > 0
+    }
+
     /// Reads or writes on this thread, bypassing the ring: for files that never block.
     pub(crate) fn at_once(kind: Kind, buffers: Buffers, holder: Holder) -> (Buffers, i32) {
         let mut request = Request::new(kind, buffers, Some(holder));
@@ -354,7 +298,10 @@ impl Driver {
     /// An operation has ended.
     fn complete(&self, token: u32, result: i32) {
         self.in_flight.set(self.in_flight.get() - 1);
-        let (before, lane) = self.with_slot(token, |slot| (slot.state.replace(State::Done(result)), slot.lane.get()));
+        let (before, lane) = self.with_slot(token, |slot| {
+            self.on_workers.set(self.on_workers.get() - usize::from(slot.is_on_worker.get()));
+            (slot.state.replace(State::Done(result)), slot.lane.get())
+        });
         if lane != LaneNumber::NONE {
             self.answered(lane, token);
         }
@@ -380,6 +327,8 @@ impl Driver {
             *slot.state.borrow_mut() = State::Started(None);
             slot.number.set(self.numbers.replace(self.numbers.get() + 1));
             slot.may_wait_forever.set(request.kind.may_wait_forever());
+            slot.is_on_worker.set(request.kind.needs_worker());
+            self.on_workers.set(self.on_workers.get() + usize::from(slot.is_on_worker.get()));
             slot.lane.set(request.lane);
             slot.answer.set(Answer::new(&request.kind));
             // SAFETY: the slot was free, so nothing uses its content.
@@ -470,6 +419,7 @@ impl Driver {
             state: RefCell::new(State::Free),
             number: Cell::new(0),
             may_wait_forever: Cell::new(false),
+            is_on_worker: Cell::new(false),
             lane: Cell::new(LaneNumber::NONE),
             answer: Cell::default(),
             request: UnsafeCell::new(None),
@@ -555,46 +505,5 @@ impl Drop for Operation<'_> {
             return;
         }
         self.driver.abandon(self.token);
-    }
-}
-
-impl Request {
-    fn new(kind: Kind, buffers: Buffers, holder: Option<Holder>) -> Request {
-        let fd = holder.as_ref().map_or(-1, |holder| holder.as_raw_fd());
-        // SAFETY: msghdr is plain data; all zeroes is an empty one.
-        let header = unsafe { std::mem::zeroed() };
-        let (segments, lane) = (SmallVec::new(), LaneNumber::NONE);
-        let mut request =
-            Request { kind, fd, buffers, segments, header, slot: None, lane, is_remote: false, _holder: holder };
-        request.find_segments();
-        request
-    }
-
-    /// Fills in the addresses of the buffers.
-    fn find_segments(&mut self) {
-        fn segment(bytes: &[u8]) -> libc::iovec {
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
-        }
-        match &mut self.buffers {
-            Buffers::None => {}
-            Buffers::Read(pieces) => self.segments.extend(
-                pieces
-                    .iter_mut()
-                    .map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() }),
-            ),
-            Buffers::Write(pieces) => self.segments.extend(pieces.iter().map(|piece| segment(piece))),
-            Buffers::Lease(lease) => {
-                let length = lease.len();
-                self.segments.push(libc::iovec { iov_base: lease.as_mut_ptr().cast(), iov_len: length });
-            }
-        }
-        assert!(self.segments.len() <= SEGMENTS_MAX, "longer lists are cut before they come here");
-    }
-
-    /// The message header of the segments. `self` must not move afterwards.
-    fn message(&mut self) -> &mut libc::msghdr {
-        self.header.msg_iov = self.segments.as_mut_ptr();
-        self.header.msg_iovlen = self.segments.len() as _;
-        &mut self.header
     }
 }
