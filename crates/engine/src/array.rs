@@ -318,6 +318,7 @@ impl<W: World> Array<W> {
             Message::Resume => self.corrector.resume(),
             Message::Written(slot) => self.lifecycle().ppl().finish(slot),
             Message::Unlock(id) => self.shared.locks.unlock(id),
+            Message::ZeroedRows(zeroed) => self.rows().note_zeroed(&zeroed),
             Message::Call { id, from, call: Call::LogParity(request) } => {
                 self.lifecycle().ppl().log(request, (from, id));
             }

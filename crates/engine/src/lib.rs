@@ -120,6 +120,7 @@ pub mod verdict;
 pub mod view;
 pub mod world;
 mod write_cost;
+mod zeroed_parts;
 
 /// Helpers that unit tests share with the tests in `tests/` name the crate as those do.
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub(crate) enum Message {
     Written(Slot),
     /// Shard to the owner of a lock: unlock it. Not a call: the lock has served its request, and mail is not lost.
     Unlock(LockId),
+    /// Shard to the owner of some of these rows, which are locked: they are zeroes on every member.
+    ZeroedRows(ZeroedRows),
 }
 
 #[derive(Debug)]
@@ -109,7 +111,7 @@ pub(crate) enum Call {
     Flush,
     /// Shard to the owner of these sectors, or of some of these rows: answer when no earlier lock overlaps.
     Lock(Range<u64>),
-    /// Shard to the owner of some of these rows, which are locked: this is what their zeroing has left.
+    /// Shard to the owner of some of these rows, which are locked: their zeroing has left them torn.
     ZeroedRows(ZeroedRows),
     /// Shard to a row's owner: write a part of a row.
     WriteRow(RowWrite),

@@ -197,6 +197,12 @@ marks! {
     RowsZeroed,
     /// A freeze left zeroes of whole rows half done.
     RowsZeroedTorn,
+    /// The rest of a row was zeroed, and so the whole row.
+    RowZeroedInParts,
+    /// Zeroes for a part of a row that read as zeroes already: only holes were made.
+    RowBlank,
+    /// Zeroes for a part of a row that is holes already.
+    RowHole,
     /// A read of a row that was left half written, refused.
     TornRowRefused,
     /// FUA on a row with a lost data member: all members are flushed.

@@ -103,6 +103,20 @@ impl<W: World> Shared<W> {
     #[inline]
     pub(crate) fn read_run(&self, run: &MemberRun, into: ReadPieces) -> impl Future<Output = Result<Lease, ReadError>> {
         async move {
+            let pieces = self.read_pieces(run, into).await?;
+            Ok(pieces.into_only().unwrap_or_else(|pieces| in_one_piece(&pieces)))
+        }
+    }
+
+    /// Reads a run into scratch of any pieces.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
+    #[inline]
+    pub(crate) fn read_pieces(
+        &self,
+        run: &MemberRun,
+        into: ReadPieces,
+    ) -> impl Future<Output = Result<ReadPieces, ReadError>> {
+        async move {
             let member = self.members.get(run.index);
             let _in_flight = self.balance.begin(run.slot);
             member.check_read(run.range).map_err(|error| run.read_error(error).listed())?;
@@ -111,7 +125,7 @@ impl<W: World> Shared<W> {
             member.end(&begun, RequestKind::Read, run.range, outcome.as_ref().err().copied());
             let pieces = outcome.map_err(|error| run.read_error(error))?;
             assert_eq!(pieces.bytes(), run.range.length.len_bytes(), "a member gives as much as it is asked for");
-            Ok(pieces.into_only().unwrap_or_else(|pieces| in_one_piece(&pieces)))
+            Ok(pieces)
         }
     }
 
@@ -125,13 +139,17 @@ impl<W: World> Shared<W> {
         fua: Fua,
     ) -> impl Future<Output = Result<(), Failure>> {
         async move {
+            self.note_write();
             let member = self.members.get(run.index);
             if member.lacks(run.range) {
                 // Cold path, boxed to keep the future of a write small.
-                return Box::pin(self.write_listed(run, from)).await;
+                let outcome = Box::pin(self.write_listed(run, from)).await;
+                self.note_write();
+                return outcome;
             }
             let begun = member.begin();
             let outcome = member.uncounted().write(run.range.start, from, fua).await;
+            self.note_write();
             member.end(&begun, RequestKind::Write, run.range, outcome.err());
             outcome.map_err(|error| run.failure(Operation::Write, error))
         }

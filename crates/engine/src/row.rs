@@ -17,12 +17,13 @@ use crate::row_table::{Outcome, RowTable, Waiting};
 use crate::row_zeroes::{WholeRows, ZeroedRows};
 use crate::sabotage;
 use crate::shared::Shared;
+use crate::zeroed_parts::ZeroedParts;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::local::{join_all, join_each};
+use uraid_block::local::{join_all, join_each, join_pair};
 use uraid_block::{ArrayRange, Fua, IoError, ReadPieces, SECTOR_BYTES, Sectors, Slot, SlotSet, WritePieces};
 use uraid_layout::{ParityLayout, Row, RowMap, RowPart};
 
@@ -46,11 +47,13 @@ pub(crate) struct Rows<W: World> {
     table: RowTable,
     streams: Streams,
     pieces: Pieces,
+    zeroed: ZeroedParts,
 }
 
 impl<W: World> Rows<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, layout: ParityLayout, io: Rc<RowIo<W>>) -> Rows<W> {
-        Rows { shared, layout, io, table: RowTable::new(), streams: Streams::new(), pieces: Pieces::new() }
+        let (table, streams, pieces, zeroed) = (RowTable::new(), Streams::new(), Pieces::new(), ZeroedParts::new());
+        Rows { shared, layout, io, table, streams, pieces, zeroed }
     }
 
     /// Writes a range. It is answered when the superblocks record the members that it missed.
@@ -168,27 +171,33 @@ impl<W: World> Rows<W> {
             return self.write_zeroes_as_data(range, how).await;
         }
         let cut = WholeRows::of(range, self.layout.stripe());
+        // All at once: the parts of rows are at other shards, or wait for reads, while the members make the whole rows zeroes.
+        let part = async |part: Option<ArrayRange>| match part {
+            Some(part) => self.write_zeroes_as_data(part, how).await.map(Some),
+            None => Ok(None),
+        };
+        let (edges, rows) = join_pair(
+            pin!(join_pair(pin!(part(cut.before)), pin!(part(cut.behind)))),
+            pin!(self.zero_whole(&cut, how)),
+        )
+        .await;
+        let done = [edges.0?, edges.1?, rows?];
+        Ok(done.into_iter().flatten().next_back().expect("the range is not empty"))
+    }
+
+    /// `None`: there is no whole row.
+    async fn zero_whole(&self, cut: &WholeRows, how: Zeroing) -> Result<Option<Recorded>, IoError> {
         let mut result = None;
-        if let Some(part) = cut.before {
-            result = Some(self.write_zeroes_as_data(part, how).await?);
-        }
         for rows in cut.steps() {
             result = Some(self.io.zero_rows(rows, how).await?);
         }
-        if let Some(part) = cut.behind {
-            result = Some(self.write_zeroes_as_data(part, how).await?);
-        }
-        Ok(result.expect("the range is not empty"))
+        Ok(result)
     }
 
     /// Gives back the space of the whole rows of a range, which read as zeroes then; the rest stays as it is. `None`: it
     /// has no whole row. An array with a partial parity log offers no discards.
     pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Option<Recorded>, IoError> {
-        let mut result = None;
-        for rows in WholeRows::of(range, self.layout.stripe()).steps() {
-            result = Some(self.io.zero_rows(rows, Zeroing::Punch).await?);
-        }
-        Ok(result)
+        self.zero_whole(&WholeRows::of(range, self.layout.stripe()), Zeroing::Punch).await
     }
 
     pub(crate) fn note_zeroed(&self, zeroed: &ZeroedRows) {
@@ -226,7 +235,7 @@ impl<W: World> Rows<W> {
         assert_eq!(self.shared.owner_of(row), self.shared.world.shard());
         let (visit, stripe) = (self.table.visit(row), self.layout.stripe());
         let arrival = if visit.is_shared() { Arrival::Joined } else { Arrival::Alone };
-        let may_be_piece = self.pieces.concern(write.from.length(), stripe);
+        let may_be_piece = !write.is_hole && self.pieces.concern(write.from.length(), stripe);
         let outcome = visit.wait_in_row(write);
         let _holder = self.shared.locks.guard(row.0..row.0 + 1).await;
         if let Some(done) = outcome.as_ref().and_then(|outcome| outcome.take()) {
@@ -239,9 +248,11 @@ impl<W: World> Rows<W> {
         let mut batch = visit.take_waiting();
         assert!(!batch.is_empty(), "the holder's own write waits in the row until a holder takes it");
         let update = match &batch[..] {
-            [only] if !only.write.is_hole => self.io.plan_update(row, only.write.start, only.write.from.length()),
+            [only] if only.write.is_hole => return Box::pin(self.write_hole(row, batch, outcome)).await,
+            [only] => self.io.plan_update(row, only.write.start, only.write.from.length()),
             _ => None,
         };
+        self.zeroed.forget(row);
         match update {
             Some(update) => {
                 let RowWrite { start, from, fua, .. } = batch.pop().expect("there is one").write;
@@ -254,6 +265,29 @@ impl<W: World> Rows<W> {
             // Boxed to keep the future of a small write small.
             None => Box::pin(self.write_batch(row, batch, outcome)).await,
         }
+    }
+
+    /// Makes a part of a row that this task holds a hole: with its whole row, if the rest is zeroes already.
+    async fn write_hole(
+        &self,
+        row: Row,
+        batch: SmallVec<[Waiting; 1]>,
+        outcome: Option<Outcome>,
+    ) -> Result<Recorded, IoError> {
+        let (start, length) = (batch[0].write.start, batch[0].write.from.length());
+        if self.shared.has_log {
+            return self.write_batch(row, batch, outcome).await;
+        }
+        let zeroed = self.zeroed.with(row, start..start + length);
+        let is_rest = zeroed == (Sectors::ZERO..self.layout.stripe());
+        let done = match self.io.punch_blank(row, start..start + length, is_rest).await {
+            Some(done) => done,
+            None => self.write_batch(row, batch, outcome).await,
+        };
+        if done.is_ok() {
+            self.zeroed.note(row, zeroed);
+        }
+        done
     }
 
     /// Writes the waiting writes of a row that this task holds. `outcome` receives the outcome of the holder's own

@@ -1,10 +1,11 @@
 //! Writing and recovering one interval of a row that this shard holds.
 //! Owns: the reads, the parity arithmetic and the writes of each row plan. Not here: the choice (`row_plan`), the
 //! holder of the row (`row`).
-//! The fast paths of most small requests are `row_io/update` and `row_io/one_lost`.
+//! The fast paths of most small requests are `row_io/update` and `row_io/one_lost`, that of holes is `row_io/blank`.
 //! Invariant: nothing is written before everything it depends on was read. Member states are looked up again after
 //! every failed read.
 
+mod blank;
 mod log;
 mod one_lost;
 mod recover;
@@ -23,7 +24,9 @@ use crate::shared::Shared;
 use crate::torn::TornState;
 use crate::view::{Gate, View, frozen_error};
 use crate::{Pool, World};
+use blank::KnownHoles;
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
@@ -67,6 +70,9 @@ pub(crate) struct RowIo<W: World> {
     all: SlotSet,
     /// Whether small writes of a healthy array may take the fast path (`update`).
     updates_two: bool,
+    /// Whether the last part of a row that was to become a hole read as something else than zeroes.
+    holes_had_data: Cell<bool>,
+    holes: KnownHoles,
     /// The longest stretch that is logged with its parity, if the array has a partial parity log.
     log_room: Option<Sectors>,
 }
@@ -86,7 +92,8 @@ impl<W: World> RowIo<W> {
             (one.clone(), one)
         };
         let (all, updates_two) = (SlotSet::first(layout.slots()), update::is_of_two(&layout));
-        RowIo { shared, layout, blocks, blocks_to_read, all, updates_two, log_room }
+        let (holes_had_data, holes) = (Cell::new(false), KnownHoles::default());
+        RowIo { shared, layout, blocks, blocks_to_read, all, updates_two, holes_had_data, holes, log_room }
     }
 
     pub(crate) fn shared(&self) -> &Shared<W> {
@@ -326,7 +333,7 @@ impl<W: World> RowIo<W> {
         is_hole: bool,
     ) -> impl Future<Output = Result<(), Failure>> {
         async move {
-            if is_hole && from.iter().all(|piece| piece.iter().all(|byte| *byte == 0)) {
+            if is_hole && from.iter().all(|piece| blank::is_zeroes(piece)) {
                 assert_eq!(fua, Fua::No, "no write with FUA is a hole");
                 // Boxed to keep the future of a write small.
                 return Box::pin(Zeroing::Punch.run(&self.shared, run)).await;

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::failure::Failure;
-use crate::mail::{Answer, Call};
+use crate::mail::{Answer, Call, Mail, Message};
 use crate::mark::{self, Mark};
 use crate::member_io::{MemberRun, Zeroing};
 use crate::recorded::{NotRecorded, Recorded};
@@ -20,9 +20,10 @@ use crate::row_io::RowIo;
 use crate::shared::Shared;
 use crate::view::{Gate, frozen_error};
 use crate::world::World;
+use smallvec::SmallVec;
 use std::ops::Range;
 use uraid_block::local::{join_all, join_each};
-use uraid_block::{ArrayRange, ArraySector, IoError, Sectors, SlotSet};
+use uraid_block::{ArrayRange, ArraySector, IoError, MemberSector, Sectors, Slot, SlotSet};
 use uraid_layout::{ParityLayout, Row};
 
 /// At most this many rows are locked together. What a freeze leaves half done is listed row by row.
@@ -57,6 +58,14 @@ impl WholeRows {
     }
 }
 
+/// A part of what a slot's member holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Stretch {
+    pub(crate) slot: Slot,
+    pub(crate) at: MemberSector,
+    pub(crate) length: Sectors,
+}
+
 /// What the zeroing of rows has left, for the owners of these rows.
 #[derive(Clone, Debug)]
 pub(crate) struct ZeroedRows {
@@ -69,19 +78,31 @@ impl<W: World> RowIo<W> {
     /// Makes these rows zeroes on every member, P and Q too. It is answered when the superblocks record the members that
     /// missed it.
     pub(crate) async fn zero_rows(&self, rows: Range<u64>, how: Zeroing) -> Result<Recorded, IoError> {
-        assert!(!rows.is_empty() && !self.shared().has_log, "a logged row is written as data");
         mark::hit(Mark::RowsZeroed);
+        let _locks = self.shared().lock_rows(rows.clone()).await;
+        let layout = self.layout();
+        let (at, length) = (layout.row_start(Row(rows.start)), Sectors((rows.end - rows.start) * layout.chunk().0));
+        let all = (0..layout.slots()).map(|slot| Stretch { slot: Slot(slot), at, length });
+        self.zero_held(rows, all, how).await
+    }
+
+    /// Makes rows that this task holds zeroes by these stretches; the rest of their data is zeroes already.
+    pub(crate) async fn zero_held(
+        &self,
+        rows: Range<u64>,
+        stretches: impl Iterator<Item = Stretch>,
+        how: Zeroing,
+    ) -> Result<Recorded, IoError> {
+        assert!(!rows.is_empty() && !self.shared().has_log, "a logged row is written as data");
         let shared = self.shared();
-        let _locks = shared.lock_rows(rows.clone()).await;
         let view = shared.view();
         // A freeze is known here before any row that it left half done is unlocked.
         if let Gate::Frozen(kind) = view.gate {
             return Err(frozen_error(kind));
         }
-        let layout = self.layout();
-        let (at, length) = (layout.row_start(Row(rows.start)), Sectors((rows.end - rows.start) * layout.chunk().0));
-        let runs = view.writable().iter().flat_map(|slot| {
-            view.writers(slot).map(move |member| MemberRun::of(slot, &member, at, length)).collect::<Vec<MemberRun>>()
+        let runs = stretches.filter(|part| view.writable().contains(part.slot)).flat_map(|part| {
+            let run = |member| MemberRun::of(part.slot, &member, part.at, part.length);
+            view.writers(part.slot).map(run).collect::<SmallVec<[MemberRun; 2]>>()
         });
         let outcomes = join_each(runs.map(async |run| how.run(shared, &run).await));
         let failures: Vec<Failure> = outcomes.await.filter_map(Result::err).collect();
@@ -96,20 +117,28 @@ impl<W: World> RowIo<W> {
             Err(NotRecorded::Unwritten(_)) => None,
         };
         if let Some(outcome) = left {
-            shared.tell_owners(&ZeroedRows { rows, outcome }).await;
+            self.tell_owners(&ZeroedRows { rows, outcome }).await;
         }
         Ok(outcome?)
+    }
+
+    /// Tells the owners of rows, while these are locked. Rows that are whole need no answer: an owner gets its mail in
+    /// order, so it knows of them before it unlocks them.
+    async fn tell_owners(&self, zeroed: &ZeroedRows) {
+        let shared = self.shared();
+        let here = shared.world.shard();
+        let others = || shared.owners_of(zeroed.rows.clone()).filter(|owner| *owner != here);
+        shared.note_zeroed(self.layout(), zeroed);
+        if zeroed.outcome.is_ok() {
+            others().for_each(|owner| shared.world.post(owner, Mail(Message::ZeroedRows(zeroed.clone()))));
+            return;
+        }
+        let told = join_all(others().map(|owner| shared.calls.call(owner, Call::ZeroedRows(zeroed.clone()))));
+        told.await.into_iter().for_each(Answer::done);
     }
 }
 
 impl<W: World> Shared<W> {
-    /// Tells the owners of rows, while these are locked.
-    async fn tell_owners(&self, zeroed: &ZeroedRows) {
-        let owners = self.owners_of(zeroed.rows.clone());
-        let told = join_all(owners.map(|owner| self.calls.call(owner, Call::ZeroedRows(zeroed.clone()))));
-        told.await.into_iter().for_each(Answer::done);
-    }
-
     /// Notes what the zeroing of rows has left, for those that this shard owns.
     pub(crate) fn note_zeroed(&self, layout: &ParityLayout, zeroed: &ZeroedRows) {
         let ZeroedRows { rows, outcome } = zeroed;

@@ -20,7 +20,7 @@ use crate::sabotage;
 use crate::torn::Torn;
 use crate::unsynced::Unsynced;
 use crate::verdict::{self, Operation, Verdict};
-use crate::view::{Access, Copies, Gate, View};
+use crate::view::{Access, Copies, Epoch, Gate, View};
 use crate::world::World;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -81,8 +81,17 @@ pub(crate) struct Shared<W: World> {
     pub(crate) unsynced: Unsynced,
     /// The array has a partial parity log: rows are logged before they are written.
     pub(crate) has_log: bool,
+    /// How often this shard has begun or ended a write to a member, but for mirrors.
+    writes_begun_or_ended: Cell<u64>,
     counters: Cell<Counters>,
     longest_wait: Cell<Duration>,
+}
+
+/// What may end the knowledge of what a member's sectors hold.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Changes {
+    pub(crate) epoch: Epoch,
+    pub(crate) writes: u64,
 }
 
 /// The fields of [`Shared`] that the caller of [`Shared::new`] gives.
@@ -122,6 +131,7 @@ impl<W: World> Shared<W> {
             in_sync_below: Cell::new(in_sync_below),
             unsynced,
             has_log,
+            writes_begun_or_ended: Cell::new(0),
             counters: Cell::default(),
             longest_wait: Cell::default(),
             world,
@@ -340,6 +350,16 @@ impl<W: World> Shared<W> {
             let member = self.with_view(|view| view.member(slot));
             length.min(self.members.get(member.index).lacks_alike(member.range(at, length)))
         })
+    }
+
+    /// A write to a member's data begins, or has ended.
+    #[inline]
+    pub(crate) fn note_write(&self) {
+        self.writes_begun_or_ended.set(self.writes_begun_or_ended.get() + 1);
+    }
+
+    pub(crate) fn changes(&self) -> Changes {
+        Changes { epoch: self.with_view(|view| view.epoch), writes: self.writes_begun_or_ended.get() }
     }
 
     /// The members to read only if the others do not suffice.

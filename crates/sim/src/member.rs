@@ -578,11 +578,14 @@ impl Device for SimMember {
         self.0.write_bytes(Op::Discard, range.start.0, bytes).await
     }
 
+    /// Members without fast holes are like disks: they cannot tell.
     async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        if !self.0.geometry.fast_holes {
+            return Ok(Allocation { length: range.length, is_zero: false });
+        }
         let medium = self.0.medium.borrow();
         let stored = &medium.current()[range.start.0 as usize * SECTOR_BYTES..][..range.length.len_bytes()];
-        let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
-        let mut kinds = stored.chunks(SECTOR_BYTES).map(is_zero);
+        let mut kinds = stored.chunks(SECTOR_BYTES).map(|sector| sector.iter().all(|byte| *byte == 0));
         let first = kinds.next().unwrap_or(false);
         let more = kinds.take_while(|kind| *kind == first).count() as u64;
         Ok(Allocation { length: range.length.min(Sectors(1 + more)), is_zero: first })

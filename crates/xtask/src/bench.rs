@@ -4,6 +4,7 @@
 
 mod beside;
 mod direct;
+mod discards;
 mod nbd;
 
 use crate::project;
@@ -42,7 +43,7 @@ struct Part {
 }
 
 /// In the order in which they run.
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     Part {
         name: "tests",
         about: "what must hold of every read: no allocation, no atomic; one ascending request of each member",
@@ -75,6 +76,12 @@ const PARTS: [Part; 5] = [
         about: "arrays over NBD beside nbdkit, with the same client",
         time: nbd::time,
         measure: nbd::measure,
+    },
+    Part {
+        name: "discards",
+        about: "mkfs.xfs with its discards on parity arrays beside raid0: as root",
+        time: discards::time,
+        measure: discards::measure,
     },
 ];
 

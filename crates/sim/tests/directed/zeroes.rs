@@ -6,18 +6,27 @@ use super::frozen::redundancy;
 use super::*;
 use uraid_sim::member::{Access, Op, Watch};
 
-/// Counts the zeroes that a member gets: requests and sectors.
+/// Counts what a member gets: requests and sectors of zeroes, reads and writes.
 #[derive(Default)]
 struct ZeroesWatch {
     requests: Cell<u64>,
     sectors: Cell<u64>,
+    reads: Cell<u64>,
+    writes: Cell<u64>,
 }
 
 impl Watch for ZeroesWatch {
     fn submitted(&self, access: Access) -> Result<(), String> {
-        if access.op == Op::Zeroes {
-            self.requests.update(|requests| requests + 1);
-            self.sectors.update(|sectors| sectors + access.length);
+        match access.op {
+            Op::Zeroes => {
+                self.requests.update(|requests| requests + 1);
+                self.sectors.update(|sectors| sectors + access.length);
+            }
+            Op::Read => self.reads.update(|reads| reads + 1),
+            // The superblock is at sectors 8 to 16, data behind it.
+            Op::Write { .. } if access.at < 16 => {}
+            Op::Write { .. } => self.writes.update(|writes| writes + 1),
+            Op::Flush | Op::Discard => {}
         }
         Ok(())
     }
@@ -126,6 +135,73 @@ fn every_range_of_holes_is_exact_and_whole_rows_are_one_request_for_each_member(
 #[test]
 fn every_discard_clears_the_whole_rows_of_its_range_and_nothing_else() {
     every_range_is_exact_and_whole_rows_are_one_request(Verb::Discard);
+}
+
+/// What the members of an array got for two holes that meet within a row: reads and writes of the first, and of the second.
+/// `written`: between them, a sector of the first one.
+fn holes_that_meet(
+    (level, slots, shards): (i32, u16, u16),
+    (knows_holes, fill): (bool, Option<u8>),
+    written: Option<u64>,
+) -> [(u64, u64); 2] {
+    let mut rig = rig_that_discards(7, shards, level, slots, false, knows_holes);
+    let live = start(&mut rig, &[]);
+    let size = live.arrays[0].geometry().size.0;
+    if let Some(byte) = fill {
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, byte)]), [Ok(())]);
+    }
+    let watches: Vec<Rc<ZeroesWatch>> = (0..slots).map(|_| Rc::default()).collect();
+    for (slot, watch) in (0..slots).zip(&watches) {
+        rig.disk(slot).set_watch(Some(watch.clone()));
+    }
+    let counted = || {
+        let sum = |count: fn(&ZeroesWatch) -> &Cell<u64>| watches.iter().map(|watch| count(watch).take()).sum();
+        (sum(|watch| &watch.reads), sum(|watch| &watch.writes))
+    };
+    // raid5 of 4: rows of six. The holes are row 0, two sectors of row 1; then its other four, and all later rows.
+    let meet = 8;
+    assert_eq!(all(&rig, &live, vec![clear(&rig, &live, 0, Verb::Holes, (0, meet))]), [Ok(())]);
+    let first = counted();
+    if let Some(at) = written {
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, at, 1, 9)]), [Ok(())]);
+        counted();
+    }
+    let last = usize::from(shards) - 1;
+    assert_eq!(all(&rig, &live, vec![clear(&rig, &live, last, Verb::Holes, (meet, size - meet))]), [Ok(())]);
+    let second = counted();
+    let expected: Vec<u8> = (0..size).flat_map(|at| [if Some(at) == written { 9 } else { 0 }; 512]).collect();
+    let case = format!("raid{level} of {slots}, {shards} shards, {fill:?}, {written:?}");
+    assert!(all(&rig, &live, vec![read(&live, 0, size)])[0].as_ref() == Ok(&expected), "{case}");
+    assert_eq!(redundancy(&mut rig), Ok(()), "{case}");
+    rig.power_off();
+    [first, second]
+}
+
+#[test]
+fn holes_that_meet_within_a_row_read_and_write_no_parity() {
+    for (level, slots) in [(4, 4), (5, 4), (6, 5)] {
+        for shards in [1, 3] {
+            let array = (level, slots, shards);
+            assert_eq!(holes_that_meet(array, (true, None), None), [(0, 0), (0, 0)], "files that know their holes");
+            // One chunk of the row is looked at; its neighbour then makes all of the row zeroes.
+            assert_eq!(holes_that_meet(array, (false, None), None), [(1, 0), (0, 0)], "new disks");
+            let [(reads, _), second] = holes_that_meet(array, (false, Some(7)), None);
+            assert!(reads > 1 && second == (0, 0), "used disks: {reads} reads, then {second:?}");
+        }
+    }
+}
+
+#[test]
+fn a_write_between_holes_that_meet_is_kept_and_in_parity() {
+    for (level, slots) in [(4, 4), (5, 4), (6, 5)] {
+        for shards in [1, 3] {
+            for disks in [(true, None), (false, None), (true, Some(7)), (false, Some(7))] {
+                for at in [5, 6, 7] {
+                    holes_that_meet((level, slots, shards), disks, Some(at));
+                }
+            }
+        }
+    }
 }
 
 /// Members that may hold anything after a discard would spoil parity; and a row that is discarded is not logged.
