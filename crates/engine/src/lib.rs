@@ -118,6 +118,7 @@ mod torn_resync;
 mod unsynced;
 pub mod verdict;
 pub mod view;
+mod without_source;
 pub mod world;
 mod write_cost;
 mod zeroed_parts;

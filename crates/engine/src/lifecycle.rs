@@ -29,10 +29,11 @@ use crate::shared::{Counters, Shared};
 use crate::steward::Steward;
 use crate::torn_resync::TornResync;
 use crate::view::Gate;
+use crate::without_source::without_source;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{ErrorKind, Geometry, IoError, Slot, SlotSet};
+use uraid_block::{ErrorKind, Extent, Geometry, IoError, Sector, Sectors, Slot, SlotSet};
 use uraid_format::MemberFlag;
 use uraid_layout::Level;
 
@@ -100,6 +101,9 @@ pub struct Status {
     pub flags: Vec<Vec<MemberFlag>>,
     /// The sectors that each of them lacks, by its bad-block list.
     pub bad_blocks: Vec<BadBlockList>,
+    /// At least this many sectors cannot be read: no member is left that has them, because those that are there list
+    /// them.
+    pub without_source: Sectors,
     /// The errors of each of them, summed over all shards.
     pub errors: Vec<MemberErrors>,
     /// The array's geometry as a device.
@@ -365,6 +369,7 @@ impl<W: World> Lifecycle<W> {
             members: master.members().to_vec(),
             flags: (0..master.members().len()).map(|member| master.flags(member)).collect(),
             bad_blocks: (0..master.members().len()).map(|member| master.bad_blocks(member).clone()).collect(),
+            without_source: self.without_source(),
             errors,
             geometry: steward.shared.geometry.clone(),
             bitmap: self.bitmap.get().map(|bitmap| bitmap.status()),
@@ -372,5 +377,19 @@ impl<W: World> Lifecycle<W> {
             last_record: self.recorder.last_record(),
             counters: steward.shared.counters(),
         }
+    }
+
+    fn without_source(&self) -> Sectors {
+        let (shared, master) = (&self.steward.shared, self.steward.master());
+        let view = shared.view();
+        let of_slot = |slot: Slot| {
+            let member = view.member(slot);
+            let in_data = |at: Sector| Sector(at.0.saturating_sub(member.data_offset.0));
+            let ranges = master.bad_blocks(member.index).ranges().iter();
+            let ranges = ranges.map(|range| (slot, Extent::between(in_data(range.start), in_data(range.end()))));
+            ranges.collect::<Vec<_>>()
+        };
+        let listed: Vec<(Slot, Extent<Sector>)> = view.readable().iter().flat_map(of_slot).collect();
+        if listed.is_empty() { Sectors::ZERO } else { without_source(&shared.layout, view.readable(), &listed) }
     }
 }

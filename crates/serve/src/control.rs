@@ -157,7 +157,8 @@ impl Callers {
                 let (lease, count) = self.in_time(deadline, begun, caller.stream.recv(buffer)).await?;
                 buffer = lease;
                 received.extend_from_slice(&buffer[..count]);
-                if count == 0 || received.len() > LINE_BYTES_MAX || received.contains(&b'\n') {
+                // Only what is new can hold the end of the line.
+                if count == 0 || received.len() > LINE_BYTES_MAX || buffer[..count].contains(&b'\n') {
                     break count;
                 }
             };
@@ -232,10 +233,7 @@ impl Callers {
     }
 
     async fn reply(&self, caller: &Caller, call: &Call, outcome: Result<Value, RpcError>) -> Result<(), NetError> {
-        match &call.id {
-            Some(id) => self.send(caller, &rpc::answer_line(id, outcome)).await,
-            None => Ok(()),
-        }
+        self.send(caller, &rpc::answer_line(&call.id, outcome)).await
     }
 
     async fn send(&self, caller: &Caller, text: &str) -> Result<(), NetError> {

@@ -73,8 +73,8 @@ pub fn read_all<'a>(
         Part { range, array, gone }
     };
     let parts = parts.iter().map(part).collect();
-    let (under_way, stored_to) = (VecDeque::new(), Sector(0));
-    let reads = Reads { local: local.clone(), parts, under_way, stored_to };
+    let (under_way, stored_to, there_to) = (VecDeque::new(), Sector(0), Sector(0));
+    let reads = Reads { local: local.clone(), parts, under_way, stored_to, there_to };
     Box::pin(async move {
         match race(local.terminated(), reads.run(work, queue, line, done)).await {
             Either::Left(_) => Outcome::Interrupted,
@@ -90,6 +90,8 @@ struct Reads {
     under_way: VecDeque<UnderWay>,
     /// Where the data found by the last allocation query ends. One query covers many reads.
     stored_to: Sector,
+    /// Where the last piece ends that was looked through for what is gone.
+    there_to: Sector,
 }
 
 /// The result of a stretch: jobs in order, or the first sector that was not read.
@@ -97,8 +99,17 @@ type Stretch = Result<Vec<Job>, (Sector, IoError)>;
 
 struct UnderWay {
     range: Range,
-    /// `None`: the stretch is all zeroes and is not read.
-    jobs: Option<Receiver<Stretch>>,
+    content: Content,
+}
+
+/// What a stretch holds.
+enum Content {
+    /// It is all zeroes, and is not read.
+    Zero,
+    /// No member has it: it is not tried.
+    Gone,
+    /// What is read.
+    Jobs(Receiver<Stretch>),
 }
 
 impl From<Ended> for Outcome {
@@ -127,9 +138,10 @@ impl Reads {
                 }
             }
             let Some(next) = self.under_way.pop_front() else { return Ok(()) };
-            match next.jobs {
-                None => queue.send(Job::Zero(next.range)).await?,
-                Some(jobs) => {
+            match next.content {
+                Content::Zero => queue.send(Job::Zero(next.range)).await?,
+                Content::Gone => queue.send(Job::Lost(next.range)).await?,
+                Content::Jobs(jobs) => {
                     let jobs = jobs.await.expect("a read that was started gives an answer");
                     let jobs = jobs.map_err(|(at, error)| Outcome::Failed { at, error })?;
                     for job in jobs {
@@ -145,18 +157,33 @@ impl Reads {
     /// Starts reading the first part of a stretch, and returns the rest.
     async fn start(&mut self, all: Range) -> Range {
         let (array, gone, wanted) = self.in_one_part(all);
+        // A raid0 that claims 32 TiB more than its members have: one stretch, not 32 million of 1 MiB.
+        let (wanted, is_gone) = match gone {
+            Some(_) if wanted.start < self.there_to => {
+                (Range::between(wanted.start, self.there_to.min(wanted.end())), false)
+            }
+            Some(gone) => gone.first(wanted),
+            None => (wanted, false),
+        };
+        self.there_to = wanted.end();
+        if is_gone {
+            self.under_way.push_back(UnderWay { range: wanted, content: Content::Gone });
+            return Range::between(wanted.end(), all.end());
+        }
         let known = self.known(&array, wanted).await;
         let to_edge = Sectors(READ_MAX.0 - wanted.start.0 % READ_MAX.0);
         let is_zero = known.is_zero;
         let length = if is_zero { known.length } else { known.length.min(to_edge) };
         let range = Range::new(wanted.start, length);
-        let jobs = (!is_zero).then(|| {
+        let content = if is_zero {
+            Content::Zero
+        } else {
             let (sender, receiver) = oneshot();
             let local = self.local.clone();
-            self.local.spawn(async move { sender.send(read_stretch(&local, &array, gone.as_deref(), range).await) });
-            receiver
-        });
-        self.under_way.push_back(UnderWay { range, jobs });
+            self.local.spawn(async move { sender.send(read_stretch(&local, &array, range).await) });
+            Content::Jobs(receiver)
+        };
+        self.under_way.push_back(UnderWay { range, content });
         Range::between(range.end(), all.end())
     }
 
@@ -185,15 +212,10 @@ impl Reads {
 /// Reads a stretch. A stretch that cannot be read as a whole is halved, down to single sectors, so that as little as
 /// possible is lost. An error that is not about these sectors ends the reading; it is returned with the first missing
 /// sector.
-async fn read_stretch(local: &Local, array: &HostArray, gone: Option<&Gone>, range: Range) -> Stretch {
+async fn read_stretch(local: &Local, array: &HostArray, range: Range) -> Stretch {
     let mut jobs: Vec<Job> = Vec::new();
-    let mut left = gone.map_or_else(|| vec![(range, false)], |gone| gone.cut(range));
-    left.reverse();
-    while let Some((part, is_gone)) = left.pop() {
-        if is_gone {
-            jobs.push(Job::Lost(part));
-            continue;
-        }
+    let mut left = vec![range];
+    while let Some(part) = left.pop() {
         let into = loop {
             match local.arena(CLIENT_ARENA).take(part.length.len_bytes()) {
                 Ok(into) => break into,
@@ -206,8 +228,8 @@ async fn read_stretch(local: &Local, array: &HostArray, gone: Option<&Gone>, ran
             Err(error) if !error.kind.is_of_sectors() => return Err((part.start, error)),
             Err(_) if part.length > Sectors(1) => {
                 let middle = part.start + Sectors(part.length.0.div_ceil(2));
-                left.push((Range::between(middle, part.end()), false));
-                left.push((Range::between(part.start, middle), false));
+                left.push(Range::between(middle, part.end()));
+                left.push(Range::between(part.start, middle));
             }
             Err(_) => match jobs.last_mut() {
                 Some(Job::Lost(before)) if before.end() == part.start => {

@@ -41,4 +41,5 @@ pub mod session;
 mod silence;
 mod spare_groups;
 pub mod stack;
+mod strict_json;
 mod watch;

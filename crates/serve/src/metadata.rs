@@ -52,6 +52,7 @@ impl ClaimError {
                 | OpenError::IsDirectory { .. }
                 | OpenError::NotStorage { .. }
                 | OpenError::SizeLimit { .. }
+                | OpenError::UsedBySystem { .. }
                 | OpenError::BadSize { .. }
                 | OpenError::NoMemory { .. }
                 | OpenError::BadCompletion { .. }

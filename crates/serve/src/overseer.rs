@@ -418,7 +418,9 @@ impl Controlled for Overseer {
             self.say_changes();
             outcome?;
         }
-        Ok(json!({ "array": self.name(), "members": members, "slots": self.status().picture() }))
+        let (picture, lost) = (self.status().picture(), self.status().without_source);
+        let caution = (!lost.is_zero()).then(|| watch::lost_line(lost));
+        Ok(json!({ "array": self.name(), "members": members, "slots": picture, "caution": caution }))
     }
 
     async fn add(&self, members: &[NewDevice], force: bool) -> Result<Value, RpcError> {

@@ -1,15 +1,16 @@
 //! The control protocol: JSON-RPC 2.0, one object per line, both ways.
 //! Owns: calls, answers and errors as lines. Not here: sockets (`control`, `client`), what the methods do (`serve`).
 //! Invariant: any bytes on the socket become a call or an error answer, never a panic; a line is bounded.
-//! Spec: www.jsonrpc.org/specification, without batches.
+//! Spec: www.jsonrpc.org/specification, without batches and notifications: a request without an id is refused.
 
 use crate::pass_calls::{self, PassCall};
+use crate::strict_json;
 use serde_json::{Value, json};
 use uraid_format::bitmap::WRITE_BEHIND_MAX;
 use uraid_format::{FlagChange, MemberFlag};
 
-/// The most bytes of a request's line.
-pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes of a request's line: an `add` of 384 members with paths of 4,096 bytes has 1.5 MiB.
+pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// The most bytes of an answer's line: md has at most 1,920 members, and a path of 4,096 bytes is at most 24 KiB of
 /// JSON.
@@ -18,8 +19,8 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// One request.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
-    /// The id of the answer; `None`: no answer is wanted.
-    pub id: Option<Value>,
+    /// The id of the answer.
+    pub id: Value,
     pub method: Method,
 }
 
@@ -189,7 +190,7 @@ impl RpcError {
 
 /// Reads one line. The error carries the id for its answer.
 pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
-    let value: Value = serde_json::from_slice(line)
+    let value = strict_json::parse(line)
         .map_err(|error| (Value::Null, RpcError::new(RpcError::PARSE, format!("no JSON: {error}"))))?;
     let Value::Object(request) = value else {
         return Err((Value::Null, RpcError::new(RpcError::INVALID_REQUEST, "a request is an object")));
@@ -254,7 +255,17 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
         },
         (None, _) => return fail(RpcError::INVALID_REQUEST, "no method"),
     };
-    Ok(Call { id, method })
+    answerable(id).map(|id| Call { id, method }).or_else(|text| fail(RpcError::INVALID_REQUEST, text))
+}
+
+/// The id that an answer can carry.
+fn answerable(id: Option<Value>) -> Result<Value, &'static str> {
+    match id {
+        Some(id @ (Value::Number(_) | Value::String(_) | Value::Null)) => Ok(id),
+        Some(_) => Err("an id is a number, a text or null"),
+        // The protocol's notifications have no answer, and their caller would not learn what became of them.
+        None => Err("no id: each request gets an answer, which carries the id; nothing was done"),
+    }
 }
 
 /// The members that a request names, of which there is at least one: a list, or one by itself.
@@ -337,7 +348,7 @@ mod tests {
         {
             let line = call_line(&method);
             assert_eq!(line.matches('\n').count(), 1, "one line");
-            assert_eq!(parse_call(line.as_bytes()), Ok(Call { id: Some(json!(1)), method }));
+            assert_eq!(parse_call(line.as_bytes()), Ok(Call { id: json!(1), method }));
         }
         let refused = RpcError::refused("raid0 tolerates no failure");
         assert_eq!(parse_answer(answer_line(&json!(1), Err(refused.clone())).as_bytes()).expect("JSON"), Err(refused));
@@ -369,7 +380,7 @@ mod tests {
         assert_eq!(parse_call(call_line(&method).as_bytes()).expect("a call").method, method);
         let parsed = |flags: &str| {
             let params = format!("{{\"members\":[\"a\"],\"flags\":{flags}}}");
-            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"add\",\"params\":{params}}}");
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"add\",\"params\":{params}}}");
             parse_call(line.as_bytes()).map(|call| call.method).map_err(|(_, error)| error.code)
         };
         let plain = Method::Add { members: vec![device("a", FlagChange::default())], force: false };
@@ -384,7 +395,7 @@ mod tests {
     fn one_member_needs_no_list() {
         let line = br#"{"jsonrpc":"2.0","id":1,"method":"fail","params":{"member":"1"}}"#;
         let method = Method::Fail { members: vec!["1".to_owned()] };
-        assert_eq!(parse_call(line), Ok(Call { id: Some(json!(1)), method }));
+        assert_eq!(parse_call(line), Ok(Call { id: json!(1), method }));
     }
 
     #[test]
@@ -401,6 +412,10 @@ mod tests {
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"fail\",\"params\":{params}}}");
             assert_eq!(code(line.as_bytes()), RpcError::INVALID_PARAMS, "{params}");
         }
+        assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"stop\"}"), RpcError::INVALID_REQUEST, "no id");
+        assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"stop\"}"), RpcError::INVALID_REQUEST);
+        let twice = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stop\",\"params\":{\"all\":false,\"all\":true}}";
+        assert_eq!(code(twice), RpcError::PARSE, "a name that occurs twice");
         let (id, _) = parse_call(b"{\"jsonrpc\":\"2.0\",\"id\":\"x\"}").expect_err("no method");
         assert_eq!(id, json!("x"), "the answer finds its caller");
     }

@@ -4,7 +4,7 @@
 
 use crate::frozen;
 use crate::member_errors::{error_text, failure_text};
-use uraid_block::{Range, Slot};
+use uraid_block::{Range, Sectors, Slot};
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, ErrorCount, MemberErrors, MemberState, RequestKind, Status};
@@ -37,6 +37,9 @@ pub(crate) fn changes<'a>(
         };
         lines.extend(line);
     }
+    if now.without_source > before.without_source {
+        lines.push(lost_line(now.without_source));
+    }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
         (Gate::Open | Gate::NoNewWrites | Gate::ReadOnly, Gate::Frozen(kind), Some(reason)) => {
             let advice = frozen::advice(kind, now.level.is_redundant());
@@ -52,6 +55,15 @@ pub(crate) fn changes<'a>(
         _ => {}
     }
     lines
+}
+
+/// What a member that is out leaves without a copy.
+pub(crate) fn lost_line(sectors: Sectors) -> String {
+    format!(
+        "no member is left that has {}: those that are there list them as bad blocks; reads of them fail until a member that \
+         has them is taken back by re-add, or they are written again",
+        if sectors == Sectors(1) { "1 sector".to_owned() } else { format!("{} sectors", sectors.0) }
+    )
 }
 
 /// A line for a member that has failed, takes a slot, or is recovered.

@@ -214,6 +214,9 @@ pub(crate) fn fail(args: &FailArgs) -> Result<(), ClientError> {
     let failed: Vec<String> = failed.map(|member| text(Some(member))).collect();
     let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
     print(&format!("{}: set faulty in {array}, {slots}\n", failed.join(", ")));
+    if let Some(caution) = answer.get("caution").and_then(Value::as_str) {
+        warn(&format!("{array}: {caution}"));
+    }
     Ok(())
 }
 

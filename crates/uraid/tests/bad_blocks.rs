@@ -412,3 +412,34 @@ fn detail_shows_members_with_lists_in_their_slots_and_that_the_array_opens_read_
     assert!(shown.contains("State : clean, Not Started \n"), "{shown}");
     assert!(!shown.contains("Left Out"), "{shown}");
 }
+
+/// ```text
+///   raid1   m0 is set faulty          m1 lists 8 sectors: nobody has them now
+/// ```
+#[test]
+fn a_fail_that_leaves_sectors_without_a_copy_says_so() {
+    for (options, members, failed, sectors) in [
+        ("-l 1 -n 2 --assume-clean", 2, "0", Some(8)),
+        ("-l 1 -n 3 --assume-clean", 3, "0", None),
+        ("-l 10 -n 4 -c 64K -p n2 --assume-clean", 4, "0", Some(8)),
+        ("-l 10 -n 4 -c 64K -p n2 --assume-clean", 4, "2", None),
+        ("-l 5 -n 3 -c 64K --assume-clean", 3, "0", Some(8)),
+        ("-l 6 -n 4 -c 64K --assume-clean", 4, "0", None),
+    ] {
+        let mut lists: Vec<Listed> = vec![&[]; members];
+        lists[1] = &[(1000, 8)];
+        let array = Array::filled(options, members);
+        array.list(&lists);
+        let served = array.scratch.ready(&[], &array.members);
+        let done = array.scratch.uraid(["fail", "listed", failed]);
+        let says = done.stderr.contains("no member is left that has ");
+        assert_eq!((done.code, says), (Some(0), sectors.is_some()), "{options}: {done:?}");
+        if let Some(sectors) = sectors {
+            assert!(
+                done.stderr.contains(&format!("listed: no member is left that has {sectors} sectors: ")),
+                "{done:?}"
+            );
+        }
+        served.stop();
+    }
+}

@@ -94,6 +94,32 @@ fn commands_that_name_a_member_that_hangs_do_not_look_at_it() {
     assert_eq!(rig.served.end().code, Some(0));
 }
 
+/// The device is opened and asked before the list of members is taken.
+#[test]
+fn an_add_of_a_device_that_hangs_delays_no_other_change_of_the_members() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 4 * MIB);
+    let mut spares = scratch.members("spare", 2, 4 * MIB);
+    let hangs = StubbornFile::in_place_of(&mut spares, 0);
+    scratch.create("hung", "-l 1 -n 2 --assume-clean", &members);
+    let served = scratch.ready(&["--member-timeout", "20s"], &members);
+    hangs.hang();
+    std::thread::sleep(FORGOTTEN_AFTER);
+    let began = Instant::now();
+    let add = ["add", "hung", text(&spares[0])];
+    let mut waiting = scratch.command(add).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    served.wait_for(&format!("{}: it does not answer; waiting for up to 20s", text(&spares[0])));
+    assert!(began.elapsed() < ANSWERS_WITHIN, "it is named after two seconds");
+    scratch.uraid(["add", "hung", text(&spares[1])]).expect_done();
+    scratch.uraid(["remove", "hung", text(&spares[1])]).expect_done();
+    assert!(waiting.try_wait().expect("our child").is_none(), "the first add still waits");
+    assert!(began.elapsed() < ANSWERS_WITHIN + Duration::from_secs(5), "the others did not");
+    hangs.go_on();
+    assert!(waiting.wait().expect("our child").success(), "the device has answered in time");
+    scratch.uraid(["stop", "hung"]).expect_done();
+    assert_eq!(served.end().code, Some(0));
+}
+
 #[test]
 fn detail_names_a_member_that_does_not_answer_before_it_is_failed() {
     let rig = rig(&["--member-timeout", "0"]);

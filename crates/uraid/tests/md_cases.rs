@@ -4,7 +4,7 @@
 //! shows each (docs/compat.md), md itself (`xtask vm`).
 
 use crate::common::stubborn::StubbornFile;
-use crate::common::superblock::{DATA_OFFSET, Raw, SIZE, write_at};
+use crate::common::superblock::{DATA_OFFSET, DATA_SIZE, Raw, SIZE, write_at};
 use crate::common::{Done, MIB, Scratch, Served, pattern, wait};
 use serde_json::Value;
 use std::fs;
@@ -43,9 +43,8 @@ const RAID6_LAYOUTS: [&str; 14] = [
     "right-symmetric-6",
     "parity-first-6",
 ];
-/// Fields of a superblock: the chunk, how much of the member is for data, its flags.
+/// Fields of a superblock: the chunk, its flags.
 const CHUNK: usize = 88;
-const DATA_SIZE: usize = 136;
 const DEVICE_FLAGS: usize = 184;
 const WRITE_MOSTLY_AND_FAILFAST: u8 = 3;
 

@@ -1,6 +1,7 @@
 //! Ways in which an array is found broken, and how its bytes are saved: docs/operating/recovering.md, case by case.
 //! Owns: the commands of that page, on the real binary. Not here: `uraid copy` on members in good health (`copy`).
 
+use crate::common::superblock::{DATA_SIZE, Raw};
 use crate::common::{Done, MIB, Scratch, pattern};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -332,6 +333,26 @@ fn case_11_a_linear_array_with_a_short_and_an_unreadable_member_is_read_around_t
     let is_lost = |at: u64| (of_each + 4 * MIB..2 * of_each).contains(&at) || at / 512 == 2 * of_each / 512 + 1;
     broken.expect_left(|chunk, offset| !is_lost(chunk * CHUNK + offset));
     broken.expect_holes(3 * MIB + 512);
+}
+
+/// 64 million chunks that no member has are one stretch of the map, and no work.
+#[test]
+fn a_raid0_that_claims_32_tib_on_6_mib_is_copied_at_once() {
+    let scratch = Scratch::new();
+    let members = scratch.members("disk", 2, 3 * MIB);
+    scratch.create("home", "-l 0 -n 2", &members);
+    let mut raw = Raw::read(&members[1]);
+    raw.set(DATA_SIZE, &(1_u64 << 36).to_le_bytes());
+    raw.write();
+    let out = scratch.path("out");
+    let words = ["copy", "--run"].map(PathBuf::from).into_iter().chain(members.clone()).chain([out.clone()]);
+    let wanted = ["has 3.00 MiB, its data needs 32.00 TiB", "sectors could not be read and are zeroes in the copy"];
+    let began = std::time::Instant::now();
+    scratch.uraid(words).expect_refused(&wanted);
+    println!("{:?}", began.elapsed());
+    assert!(fs::metadata(&out).expect("a copy").len() > 1 << 45);
+    let map = fs::read_to_string(scratch.path("out.map")).expect("a map");
+    assert!(map.lines().any(|line| line == "0x00200000  0x1FFFFFF00000  -"), "{map}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod errors;
 mod examine;
 mod file_systems;
 mod flags_by_position;
+mod front_door;
 mod fuse;
 mod fuse_loop;
 mod help;

@@ -77,10 +77,9 @@ impl Claimed {
         claim.listed = std::mem::take(&mut claim.listed).with(more);
     }
 
-    /// Whether no sector of it can be read, by its list of bad ones.
-    pub fn has_no_good_sector(&self) -> bool {
-        let all = Range::new(Sector(0), self.size());
-        self.0.bad.first_in(all) == Some(all)
+    /// Where its last sector ends that may be readable, by its list of bad ones: 0 if there is none.
+    pub fn good_end(&self) -> Sector {
+        self.0.bad.good_below(Sector(self.size().0))
     }
 
     /// Makes the member larger than its device: sectors past the device's end fail like bad sectors. Panics like

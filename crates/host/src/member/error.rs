@@ -36,6 +36,14 @@ pub enum OpenError {
         /// The name given.
         path: PathBuf,
     },
+    /// The system itself writes to the file: it is swap space, or below a loop device in use.
+    #[error("{}: {used_as}, then try again", path.display())]
+    UsedBySystem {
+        /// The name given.
+        path: PathBuf,
+        /// What it is used as, and how to end that.
+        used_as: String,
+    },
     /// This process has already claimed the same file or device, or an overlapping part of it, perhaps by another name,
     /// or through a partition or loop device on it.
     #[error("{}: already claimed here as {claimed_as}", path.display())]

@@ -24,6 +24,7 @@ mod overlay;
 mod path;
 mod registration;
 mod retry;
+mod system_use;
 mod target;
 mod trial;
 mod turns;
@@ -44,7 +45,7 @@ use uraid_block::{ErrorKind, IoError};
 pub(crate) fn device_error(os: i32) -> IoError {
     let kind = match os {
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorKind::NoSpace,
-        libc::EROFS | libc::EPERM | libc::EACCES => ErrorKind::ReadOnly,
+        libc::EROFS | libc::EPERM | libc::EACCES | libc::ETXTBSY => ErrorKind::ReadOnly,
         libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::EBADF | libc::ESTALE => ErrorKind::Gone,
         libc::ENOLINK | libc::ETIMEDOUT | libc::ESHUTDOWN | libc::ENOTCONN => ErrorKind::Gone,
         libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENOTTY => ErrorKind::Unsupported,

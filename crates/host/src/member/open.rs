@@ -9,6 +9,7 @@ use super::locks;
 use super::memory::Memory;
 use super::origin::{Origin, identity};
 use super::registration::{Identity, Registration};
+use super::system_use::system_use;
 use super::target::{BadSectors, Target, Window, parse_size};
 use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
@@ -168,6 +169,12 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     let bytes = window.map_or(0..u64::MAX, |window| window.offset..window.end().unwrap_or(u64::MAX));
     let (own, origin) = (identity(&before), Origin::of(path, &before, bytes));
     let registration = register(name, origin.identity, origin.bytes.clone())?;
+    if access == Access::ReadWrite
+        && origin.identity.inode != 0
+        && let Some(used_as) = system_use(origin.identity, &origin.bytes).filter(|_| !is_block_device)
+    {
+        return Err(OpenError::UsedBySystem { path: name.into(), used_as });
+    }
     // On a block device O_EXCL excludes mounts, the kernel's md and other users of O_EXCL. Do not use it for a window:
     // the rest of the disk may be in use.
     let is_exclusive = is_block_device && access == Access::ReadWrite && window.is_none();

@@ -106,15 +106,15 @@ impl Origin {
 }
 
 /// The file or device below a loop device.
-struct UnderLoop {
-    identity: Identity,
+pub(super) struct UnderLoop {
+    pub(super) identity: Identity,
     path: PathBuf,
-    offset: u64,
-    length: Option<u64>,
+    pub(super) offset: u64,
+    pub(super) length: Option<u64>,
 }
 
 /// `None` if it is not a loop device or has no file. `path` is a node of the device or of one of its partitions.
-fn under_loop(device: u64, path: &Path) -> Option<UnderLoop> {
+pub(super) fn under_loop(device: u64, path: &Path) -> Option<UnderLoop> {
     let under: PathBuf = attribute::<String>(device, "loop/backing_file")?.into();
     let (offset, length) = (attribute::<u64>(device, "loop/offset")?, attribute::<u64>(device, "loop/sizelimit")?);
     // The driver knows the inode, which identifies the file; sysfs reports only a path.

@@ -92,6 +92,14 @@ impl BadSectors {
         self.0.iter().copied().find(|stretch| stretch.overlaps(range))
     }
 
+    /// Where the last sector below `end` ends that is not bad.
+    pub fn good_below(&self, mut end: Sector) -> Sector {
+        while let Some(last) = self.0.iter().find(|stretch| stretch.start < end && stretch.end() >= end) {
+            end = last.start;
+        }
+        end
+    }
+
     /// `Ok` if no sector of the range is bad, else a medium error without an errno.
     #[inline]
     pub fn check(&self, range: Range) -> Result<(), IoError> {

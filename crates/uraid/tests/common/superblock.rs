@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 pub const FEATURES: usize = 8;
 pub const SIZE: usize = 80;
 pub const DATA_OFFSET: usize = 128;
+pub const DATA_SIZE: usize = 136;
 pub const UPDATED: usize = 192;
 pub const EVENTS: usize = 200;
 pub const BAD_BLOCK_SHIFT: usize = 185;

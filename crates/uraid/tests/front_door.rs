@@ -1,0 +1,140 @@
+//! What the binary refuses at its doors: files that the system uses, requests of the control socket that say too little or
+//! two things.
+//! Owns: these refusals, and that nothing was changed. Not here: who may call (`control`), limits of the process
+//! (`process_limits`), members changed at random (`mutated`).
+
+use crate::common::loop_device::LoopDevice;
+use crate::common::{Done, MIB, Scratch};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Runs a command of the system. Whether it went well.
+fn system(words: &[&str]) -> bool {
+    let status = Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("utf-8")
+}
+
+/// Undoes something when the test ends, however it ends.
+struct Undo<'a>(&'a [&'a str]);
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        assert!(system(self.0) || std::thread::panicking(), "{:?}", self.0);
+    }
+}
+
+fn create(scratch: &Scratch, members: &[&Path]) -> Done {
+    let words = "create --force --run --level 1 --raid-devices 2 --name taken".split(' ').map(PathBuf::from);
+    scratch.uraid(words.chain(members.iter().map(|member| member.to_path_buf())))
+}
+
+#[test]
+fn a_file_that_is_swap_space_is_not_made_a_member() {
+    // Swap space needs a file system that has blocks: not one in memory.
+    let scratch = Scratch::on_disk();
+    let (swap, other) = (scratch.path("swap"), scratch.member("other", 8 * MIB));
+    File::create(&swap).and_then(|file| file.write_all_at(&vec![0; 8 << 20], 0)).expect("room");
+    fs::set_permissions(&swap, fs::Permissions::from_mode(0o600)).expect("our file");
+    if !system(&["mkswap", text(&swap)]) || !system(&["swapon", text(&swap)]) {
+        println!("not run: no swap space can be made here");
+        return;
+    }
+    let words = ["swapoff", text(&swap)];
+    let _swapoff = Undo(&words);
+    let before = fs::read(&swap).expect("a file");
+    let wanted = format!("{0}: is swap space: swapoff {0}, then try again", swap.display());
+    create(&scratch, &[&swap, &other]).expect_refused(&[&wanted]);
+    create(&scratch, &[&other, &swap]).expect_refused(&[&wanted]);
+    assert!(fs::read(&swap).expect("a file") == before);
+    scratch.uraid(["examine", text(&other)]).expect_refused(&["no md superblock"]);
+}
+
+#[test]
+fn a_file_below_a_mounted_loop_device_is_not_written() {
+    let scratch = Scratch::new();
+    let (image, other, place) =
+        (scratch.member("image", 32 * MIB), scratch.member("other", 32 * MIB), scratch.path("fs"));
+    fs::create_dir(&place).expect("a folder");
+    let Some(device) = LoopDevice::new(&image).filter(|_| system(&["mkfs.ext4", "-q", text(&image)])) else {
+        println!("not run: no loop device or no mkfs.ext4 here");
+        return;
+    };
+    // A loop device that nobody uses is in nobody's way.
+    create(&scratch, &[&image, &other]).expect_done();
+    assert!(system(&["mkfs.ext4", "-q", "-F", text(device.path())]));
+    assert!(system(&["mount", text(device.path()), text(&place)]));
+    {
+        let words = ["umount", text(&place)];
+        let _umount = Undo(&words);
+        fs::write(place.join("kept"), "kept").expect("room");
+        let wanted = format!(
+            "{}: is what {} shows, which is mounted: umount {}, then try again",
+            image.display(),
+            device.path().display(),
+            place.display()
+        );
+        create(&scratch, &[&image, &other]).expect_refused(&[&wanted]);
+        scratch.uraid(["zero-superblock", text(&image)]).expect_refused(&[&wanted]);
+    }
+    device.wait_until_free();
+    assert!(system(&["mount", text(device.path()), text(&place)]));
+    let words = ["umount", text(&place)];
+    let _umount = Undo(&words);
+    assert_eq!(fs::read_to_string(place.join("kept")).expect("it is there"), "kept");
+}
+
+/// One line to the control socket, and the line that comes back.
+fn ask(scratch: &Scratch, line: &str) -> String {
+    let mut stream = UnixStream::connect(scratch.path("asked.ctl")).expect("the server is ready");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
+    // The server may have refused the line before its end.
+    let _ = stream.write_all(line.as_bytes()).and_then(|()| stream.write_all(b"\n"));
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("each request gets an answer");
+    answer
+}
+
+#[test]
+fn a_request_that_has_no_id_or_says_two_things_is_answered_and_not_done() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("asked", "--level 1 --raid-devices 2 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    for (line, wanted) in [
+        (r#"{"jsonrpc":"2.0","method":"stop","params":{"force":true}}"#, "no id"),
+        (r#"{"jsonrpc":"2.0","id":{},"method":"stop","params":{"force":true}}"#, "an id is a number, a text or null"),
+        (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"stop"}"#, r#"\"id\" occurs twice"#),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"status","method":"stop"}"#, r#"\"method\" occurs twice"#),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"stop","params":{"force":false,"force":true}}"#,
+            r#"\"force\" occurs twice"#,
+        ),
+    ] {
+        let answer = ask(&scratch, line);
+        assert!(answer.contains("\"error\"") && answer.contains(wanted), "{line}: {answer}");
+    }
+    // 100 paths of 1,000 bytes: more than 64 KiB. None of them is there, so none is added.
+    let paths: Vec<String> = (0..100).map(|n| format!("\"/{}/{n}\"", "long".repeat(250))).collect();
+    let add = format!(r#"{{"jsonrpc":"2.0","id":"add","method":"add","params":{{"members":[{}]}}}}"#, paths.join(","));
+    assert!(add.len() > 65_536);
+    let answer = ask(&scratch, &add);
+    assert!(
+        answer.contains("\"id\":\"add\"") && answer.contains("\"error\"") && !answer.contains("longer than"),
+        "{answer}"
+    );
+    // One that never ends is cut off.
+    let answer = ask(&scratch, &" ".repeat(5 << 20));
+    assert!(answer.contains("a line is longer than 4194304"), "{answer}");
+    let picture = scratch.uraid(["detail", "asked"]).expect_done().stdout;
+    assert!(picture.contains("active sync"), "{picture}");
+    served.stop().expect_done();
+}
