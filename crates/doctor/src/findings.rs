@@ -80,8 +80,8 @@ pub fn examine(facts: &Facts, volumes: &[Volume]) -> Vec<Finding> {
 
 /// The I/O of a write on the healthy array, as text: `12 member writes`, `2 reads and 2 writes`.
 pub fn cost_text(cost: &WriteCost) -> String {
-    let writes = counted(cost.writes, "member write", "member writes");
-    match cost.reads {
+    let writes = counted(cost.device_writes, "member write", "member writes");
+    match cost.device_reads {
         0 => writes,
         reads => format!("{} and {writes}", counted(reads, "member read", "member reads")),
     }

@@ -12,18 +12,22 @@
 
 use crate::row_io::{full_max, partial_max};
 use crate::row_plan::{RowPlan, blocks_of, choose, reads_of};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
-use uraid_block::{ArrayRange, Sectors, SlotSet};
+use uraid_block::{ArrayRange, Sectors, Slot, SlotSet};
 use uraid_layout::{Layout, ParityLayout, RowPart};
 
 /// The I/O on the members for one write or for several, and how the rows of a parity level are written.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct WriteCost {
-    /// Member reads.
+    /// Reads that the engine asks members for: of at most 64 KiB each on parity levels.
     pub reads: u64,
-    /// Member writes.
+    /// Writes that it asks them for.
     pub writes: u64,
+    /// Reads that the members' devices get, as those that are side by side become one.
+    pub device_reads: u64,
+    /// Writes that they get.
+    pub device_writes: u64,
     /// Rows written whole, without a read. A row of long chunks is written in parts, and each counts, as below.
     pub rows_full: u64,
     /// Row parts written by read-modify-write.
@@ -33,9 +37,9 @@ pub struct WriteCost {
 }
 
 impl WriteCost {
-    /// All I/O on members.
+    /// All I/O on the members' devices.
     pub fn ios(&self) -> u64 {
-        self.reads + self.writes
+        self.device_reads + self.device_writes
     }
 
     /// Rows and parts of rows, however they are written.
@@ -48,6 +52,8 @@ impl AddAssign for WriteCost {
     fn add_assign(&mut self, other: WriteCost) {
         self.reads += other.reads;
         self.writes += other.writes;
+        self.device_reads += other.device_reads;
+        self.device_writes += other.device_writes;
         self.rows_full += other.rows_full;
         self.rows_modified += other.rows_modified;
         self.rows_reconstructed += other.rows_reconstructed;
@@ -61,7 +67,8 @@ pub fn write_cost(layout: &Layout, in_sync: SlotSet, range: ArrayRange) -> Optio
     match layout {
         Layout::Copies(copies) => {
             let plan = copies.plan_write(range, &in_sync);
-            plan.lost.is_empty().then(|| WriteCost { writes: plan.runs.len() as u64, ..WriteCost::default() })
+            let writes = plan.runs.len() as u64;
+            plan.lost.is_empty().then(|| WriteCost { writes, device_writes: writes, ..WriteCost::default() })
         }
         Layout::Parity(parity) => {
             let mut sum = WriteCost::default();
@@ -81,6 +88,7 @@ fn row_cost(layout: &ParityLayout, in_sync: SlotSet, part: RowPart) -> Option<Wr
     let edges: BTreeSet<u64> = spans.iter().flat_map(|&(_, start, end)| [start, end]).collect();
     let edges: Vec<u64> = edges.into_iter().collect();
     let mut sum = WriteCost::default();
+    let (mut read, mut written) = (Runs::default(), Runs::default());
     for pair in edges.windows(2) {
         let of_pair = spans.iter().filter(|(_, start, end)| *start <= pair[0] && pair[1] <= *end);
         let covered: SlotSet = of_pair.map(|(data, ..)| map.data[*data]).collect();
@@ -91,9 +99,14 @@ fn row_cost(layout: &ParityLayout, in_sync: SlotSet, part: RowPart) -> Option<Wr
         let longest = if is_whole { full_max(layout) } else { partial_max(layout, None) };
         let intervals = (pair[1] - pair[0]).div_ceil(longest.0);
         let plan = choose(covered, &blocks);
-        let reads = reads_of(plan, covered, &blocks)?.count() as u64;
-        let writes = covered.or(blocks.parities()).and(in_sync).count() as u64;
-        let mut cost = WriteCost { reads: reads * intervals, writes: writes * intervals, ..WriteCost::default() };
+        let (reads, writes) = (reads_of(plan, covered, &blocks)?, covered.or(blocks.parities()).and(in_sync));
+        let mut cost = WriteCost {
+            reads: reads.count() as u64 * intervals,
+            writes: writes.count() as u64 * intervals,
+            device_reads: read.add(reads, (pair[0], pair[1])),
+            device_writes: written.add(writes, (pair[0], pair[1])),
+            ..WriteCost::default()
+        };
         match plan {
             RowPlan::FullStripe => cost.rows_full = intervals,
             RowPlan::ReadModifyWrite => cost.rows_modified = intervals,
@@ -104,6 +117,17 @@ fn row_cost(layout: &ParityLayout, in_sync: SlotSet, part: RowPart) -> Option<Wr
         sum += cost;
     }
     Some(sum)
+}
+
+/// For each slot, where its last stretch in the row ends.
+#[derive(Default)]
+struct Runs(BTreeMap<Slot, u64>);
+
+impl Runs {
+    /// Adds a stretch of these slots, behind the earlier ones. Returns how many requests more that makes.
+    fn add(&mut self, slots: SlotSet, (start, end): (u64, u64)) -> u64 {
+        slots.iter().filter(|slot| self.0.insert(*slot, end) != Some(start)).count() as u64
+    }
 }
 
 /// The stretch of each data chunk that a part of a row covers: which chunk, from and to which sector of it.
@@ -119,7 +143,7 @@ fn spans(part: RowPart, chunk: Sectors) -> Vec<(usize, u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uraid_block::{ArraySector, Slot};
+    use uraid_block::ArraySector;
     use uraid_layout::{Level, Spec, default_layout};
 
     fn layout(level: Level, raid_disks: u16, chunk: u64) -> Layout {
@@ -150,6 +174,21 @@ mod tests {
         let askew = cost(&layout, &[], 256, 2560).expect("it can be written");
         assert_eq!((askew.reads, askew.writes), (2 + 4, 10 + 12 + 4));
         assert_eq!((askew.rows_full, askew.rows_modified, askew.rows_reconstructed), (1, 1, 1));
+    }
+
+    /// raid5 of 4 with chunks of 512 KiB: the engine writes stretches, and each device gets its chunk as one write.
+    #[test]
+    fn stretches_side_by_side_are_one_request_of_the_device() {
+        let layout = layout(Level::Raid5, 4, 1024);
+        let full = cost(&layout, &[], 0, 3072).expect("it can be written");
+        assert_eq!((full.device_reads, full.device_writes), (0, 4));
+        assert!(full.writes > 4);
+        // Half of a chunk: the other half of the row is not touched.
+        let half = cost(&layout, &[], 0, 512).expect("it can be written");
+        assert_eq!((half.device_reads, half.device_writes), (2, 2));
+        // The end of one chunk and the beginning of the next: their parity is in two places.
+        let across = cost(&layout, &[], 896, 256).expect("it can be written");
+        assert_eq!((across.device_reads, across.device_writes), (4, 4));
     }
 
     #[test]

@@ -43,4 +43,5 @@ pub use processors::{pin, processors_allowed};
 pub use reclaim::{ReclaimGuard, guard_against_reclaim};
 pub use ring::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 pub use shard::{Local, Shard, run};
-pub use signals::{Signal, ignore_signals_of_writes};
+pub use signals::{Signal, ignore_signals_of_writes, interruption, note_interruptions};
+pub use sys::io_text;

@@ -83,6 +83,16 @@ pub(crate) fn listen() -> &'static OwnedFd {
     bell
 }
 
+/// For a command without shards that waits: the signals no longer end the process, and [`interruption`] tells of them.
+pub fn note_interruptions() {
+    let _ = listen();
+}
+
+/// The signal that has asked this process to end since [`note_interruptions`].
+pub fn interruption() -> Option<Signal> {
+    take()
+}
+
 /// Restores the default action of the signals.
 pub(crate) fn restore_default() {
     if BELL.load(Ordering::SeqCst) >= 0 {

@@ -37,6 +37,16 @@ pub(crate) fn errno_text(os: i32) -> String {
     format!("{} (errno {os})", words.to_lowercase())
 }
 
+/// The words for an error of the system, which are the same for every command: `not found`,
+/// `permission denied (errno 13)`.
+pub fn io_text(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => "not found".to_owned(),
+        Some(os) => errno_text(os),
+        None => error.to_string(),
+    }
+}
+
 /// A call's result in io_uring's form: a count, or a negative errno.
 pub(crate) fn as_result(count: isize) -> i32 {
     if count < 0 { -Errno::last().0 } else { i32::try_from(count).expect("a transfer is below 2 GiB") }

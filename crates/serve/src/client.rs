@@ -4,6 +4,7 @@
 //! Invariant: a socket without a listener is treated as if it did not exist.
 
 use crate::asking::{self, NoAnswer};
+use crate::overseer::words;
 use crate::pass_calls::{CheckResult, PassCall};
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
@@ -54,6 +55,12 @@ pub enum ClientError {
     NotRunning {
         /// What was asked for.
         array: String,
+    },
+    /// The words come in another order, or stand for nothing here.
+    #[error("{text}")]
+    Words {
+        /// What was found, and what was expected.
+        text: String,
     },
     /// The control socket given could not be reached.
     #[error("cannot reach the control socket {}", path.display())]
@@ -188,8 +195,7 @@ impl Client {
     /// because looking at it would wait for a member that hangs; links are resolved only if the server does not know it.
     pub fn fail(&mut self, members: &[String]) -> Result<Value, ClientError> {
         let form = |path: &dyn Fn(&str) -> Result<String, NoAnswer>| -> Result<Vec<String>, NoAnswer> {
-            let is_slot = |member: &String| member.parse::<u16>().is_ok();
-            members.iter().map(|member| if is_slot(member) { Ok(member.clone()) } else { path(member) }).collect()
+            members.iter().map(|member| if is_path(member) { path(member) } else { Ok(member.clone()) }).collect()
         };
         let written = form(&|member| Ok(member_name::as_written(member)))?;
         match self.fail_within(&written, FAIL_TIME_MAX) {
@@ -239,7 +245,7 @@ impl Client {
 
     /// Takes back devices that were members.
     pub fn re_add(&mut self, members: &[String]) -> Result<Value, ClientError> {
-        let written = members.iter().map(|member| member_name::as_written(member)).collect();
+        let written = members.iter().map(|member| path_or_slot(member)).collect();
         self.call_naming(&Method::ReAdd { members: written }, members)
     }
 
@@ -265,9 +271,7 @@ impl Client {
 
     /// Removes members, each a path, the slot that it had, or one of mdadm's words.
     pub fn remove(&mut self, members: &[String]) -> Result<Value, ClientError> {
-        let is_path = |member: &String| member.parse::<u16>().is_err() && !["failed", "detached"].contains(&&**member);
-        let form = |member: &String| if is_path(member) { member_name::as_written(member) } else { member.clone() };
-        let members: Vec<String> = members.iter().map(form).collect();
+        let members: Vec<String> = members.iter().map(|member| path_or_slot(member)).collect();
         match self.call(&Method::Remove { members: members.clone() }, Some(FAIL_TIME_MAX)) {
             Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
                 let resolve = |member: &String| if is_path(member) { member_path(member) } else { member.clone() };
@@ -375,6 +379,7 @@ fn is_denied(error: &ClientError) -> bool {
         ClientError::Foreign { .. } | ClientError::Directory { .. } => true,
         ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
         ClientError::NotRunning { .. }
+        | ClientError::Words { .. }
         | ClientError::NotOfArray { .. }
         | ClientError::Runtime(_)
         | ClientError::NoAnswer { .. }
@@ -541,12 +546,14 @@ fn resolved_path(member: &str, time_max: Option<Duration>, advice: &str) -> Resu
     asking::ask_advising(member, time_max, advice, move || member_name::absolute(&own))
 }
 
+/// Whether a member is named by a path: not by its slot, nor by one of mdadm's words.
+fn is_path(member: &str) -> bool {
+    member.parse::<u16>().is_err() && ![words::FAILED, words::DETACHED, words::MISSING].contains(&member)
+}
+
 /// A member as a server finds it.
 fn path_or_slot(member: &str) -> String {
-    match member.parse::<u16>() {
-        Ok(_) => member.to_owned(),
-        Err(_) => member_name::as_written(member),
-    }
+    if is_path(member) { member_name::as_written(member) } else { member.to_owned() }
 }
 
 #[cfg(test)]

@@ -54,27 +54,35 @@ struct Part {
     gone: Option<Arc<Gone>>,
 }
 
-/// Reads the stretches in order and passes them to the writer. `parts`: the ranges of the source and the array that each
-/// is read from; they are adjacent and cover all stretches. `gone`: what of each array cannot be read, by its index.
-/// `line` shows the progress; `done` sectors were done before.
+/// What is read.
+pub struct Source<'a> {
+    /// The ranges of the source and the array that each is read from; they are adjacent and cover all stretches.
+    pub parts: &'a [(Range, ArrayIndex)],
+    /// What of each array cannot be read, by its index.
+    pub gone: &'a [Option<Arc<Gone>>],
+    /// Of how many bytes of the members space is taken, and how many they have: for the time left.
+    pub allocated: (u64, u64),
+}
+
+/// Reads the stretches in order and passes them to the writer. `line` shows the progress; `done` sectors were done before.
 #[inline(never)]
 pub fn read_all<'a>(
     arrays: &'a Arrays,
-    parts: &'a [(Range, ArrayIndex)],
-    gone: &'a [Option<Arc<Gone>>],
+    source: &Source<'a>,
     work: &'a [Range],
     queue: &'a Queue,
     line: &'a mut ProgressLine,
     done: Sectors,
 ) -> Pin<Box<dyn Future<Output = Outcome> + 'a>> {
     let local = &arrays.local;
+    let Source { parts, gone, allocated } = *source;
     let part = |&(range, index): &(Range, ArrayIndex)| {
         let (array, gone) = (arrays.arrays[index.0].clone(), gone[index.0].clone());
         Part { range, array, gone }
     };
     let parts = parts.iter().map(part).collect();
     let (under_way, stored_to, there_to) = (VecDeque::new(), Sector(0), Sector(0));
-    let reads = Reads { local: local.clone(), parts, under_way, stored_to, there_to };
+    let reads = Reads { local: local.clone(), parts, under_way, stored_to, there_to, allocated };
     Box::pin(async move {
         match race(local.terminated(), reads.run(work, queue, line, done)).await {
             Either::Left(_) => Outcome::Interrupted,
@@ -90,8 +98,15 @@ struct Reads {
     under_way: VecDeque<UnderWay>,
     /// Where the data found by the last allocation query ends. One query covers many reads.
     stored_to: Sector,
+    /// How many bytes of the members take space on their file systems, and how many they have.
+    allocated: (u64, u64),
     /// Where the last piece ends that was looked through for what is gone.
     there_to: Sector,
+}
+
+/// About how much of the source is read, if so many bytes of all bytes of its members are stored.
+fn stored_of(total: Sectors, (stored, bytes): (u64, u64)) -> Sectors {
+    Sectors((u128::from(total.0) * u128::from(stored) / u128::from(bytes.max(1))) as u64)
 }
 
 /// The result of a stretch: jobs in order, or the first sector that was not read.
@@ -127,6 +142,8 @@ impl Reads {
         mut done: Sectors,
     ) -> Result<(), Outcome> {
         let total = Sectors(self.parts.iter().map(|part| part.range.length.0).sum());
+        let stored = stored_of(total, self.allocated);
+        let mut read = Sectors::ZERO;
         let mut left: VecDeque<Range> = work.iter().copied().collect();
         loop {
             while self.under_way.len() < READS_MAX
@@ -142,6 +159,7 @@ impl Reads {
                 Content::Zero => queue.send(Job::Zero(next.range)).await?,
                 Content::Gone => queue.send(Job::Lost(next.range)).await?,
                 Content::Jobs(jobs) => {
+                    read += next.range.length;
                     let jobs = jobs.await.expect("a read that was started gives an answer");
                     let jobs = jobs.map_err(|(at, error)| Outcome::Failed { at, error })?;
                     for job in jobs {
@@ -150,7 +168,7 @@ impl Reads {
                 }
             }
             done += next.range.length;
-            line.show(done, total);
+            line.show_work((done, total), read, stored);
         }
     }
 

@@ -199,12 +199,13 @@ pub fn complain(error: &dyn Error) {
     warn(&with_causes(error));
 }
 
-/// `cannot claim a.img: no such file`
+/// `cannot claim a.img: not found`
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text = format!("{text}: {error}");
+        let words = error.downcast_ref::<std::io::Error>().map_or_else(|| error.to_string(), uraid_host::io_text);
+        text = format!("{text}: {words}");
         cause = error.source();
     }
     text

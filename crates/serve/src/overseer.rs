@@ -9,6 +9,7 @@ mod membership;
 mod passes;
 mod replace;
 mod stop;
+pub(crate) mod words;
 
 use crate::control::Controlled;
 use crate::frontends::ArrayExport;
@@ -403,9 +404,13 @@ impl Controlled for Overseer {
     }
 
     async fn fail(&self, members: &[String]) -> Result<Value, RpcError> {
+        let (words, members): (Vec<String>, Vec<String>) =
+            members.iter().cloned().partition(|member| *member == words::DETACHED);
         let (replacements, firsts): (Vec<_>, Vec<_>) =
             members.iter().partition(|member| self.replacement_called(member).is_some());
-        let slots = firsts.into_iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;
+        let named = firsts.into_iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;
+        let detached = if words.is_empty() { SlotSet::EMPTY } else { self.detached_slots().await };
+        let slots = named.or(detached);
         self.say_changes();
         for member in replacements {
             self.fail_replacement(member).await?;
@@ -420,6 +425,8 @@ impl Controlled for Overseer {
         }
         let (picture, lost) = (self.status().picture(), self.status().without_source);
         let caution = (!lost.is_zero()).then(|| watch::lost_line(lost));
+        let detached = detached.minus(named).iter().map(|slot| self.member_or_slot(slot));
+        let members: Vec<String> = members.into_iter().chain(detached).collect();
         Ok(json!({ "array": self.name(), "members": members, "slots": picture, "caution": caution }))
     }
 

@@ -74,13 +74,16 @@ impl Moving {
 pub struct ProgressLine {
     name: String,
     pace: Pace,
+    /// Of what takes time.
+    work_pace: Pace,
     moving: Moving,
 }
 
 impl ProgressLine {
     /// A line for `name` (`copy`); nothing is shown yet.
     pub fn new(name: &str) -> ProgressLine {
-        ProgressLine { name: name.to_owned(), pace: Pace::new(), moving: Moving::new(FIRST_AFTER) }
+        let moving = Moving::new(FIRST_AFTER);
+        ProgressLine { name: name.to_owned(), pace: Pace::new(), work_pace: Pace::new(), moving }
     }
 
     /// `done` of `total` sectors are done. Updates the line now and then.
@@ -88,6 +91,20 @@ impl ProgressLine {
         self.pace.note(done);
         if self.moving.due().is_some() {
             self.moving.show(&line(&self.name, &self.pace.progress(done, total)));
+        }
+    }
+
+    /// The same where only a part of it takes time, as holes are passed over: `worked` of about `work` sectors of that
+    /// part are done. The time left is the part's.
+    pub(crate) fn show_work(&mut self, (done, total): (Sectors, Sectors), worked: Sectors, work: Sectors) {
+        self.pace.note(done);
+        self.work_pace.note(worked);
+        if self.moving.due().is_some() {
+            let mut progress = self.pace.progress(done, total);
+            // The estimate may be too low: then all that is left may be work.
+            let left = if worked < work { (work - worked).min(total - done) } else { total - done };
+            progress.seconds_left = self.work_pace.progress(worked, worked + left).seconds_left;
+            self.moving.show(&line(&self.name, &progress));
         }
     }
 

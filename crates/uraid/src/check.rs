@@ -14,6 +14,7 @@ use uraid_serve::client::{self, Client, ClientError};
 use uraid_serve::log::print;
 use uraid_serve::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
 use uraid_serve::progress::{self, Moving};
+use uraid_serve::report::Report;
 
 /// How often the array is asked.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -40,6 +41,7 @@ pub(crate) fn check(args: &CheckArgs, call: PassCall) -> Result<ExitCode, Client
 fn wait(client: &Client) -> Result<CheckResult, ClientError> {
     let socket = client.socket().to_owned();
     let mut line = Moving::new(Duration::ZERO);
+    uraid_host::note_interruptions();
     let outcome = loop {
         // Each question has a connection of its own, as those of `wait`: it takes no place of the control socket.
         let asked = Client::connect(&socket).and_then(|mut client| client.status());
@@ -56,10 +58,25 @@ fn wait(client: &Client) -> Result<CheckResult, ClientError> {
             }
             Some(_) | None => {}
         }
+        if uraid_host::interruption().is_some() {
+            break Err(interrupted(&report));
+        }
         std::thread::sleep(PERIOD);
     };
     line.clear();
     outcome
+}
+
+/// Only the waiting has ended.
+fn interrupted(report: &Report) -> ClientError {
+    let (array, pass) = (&report.name, report.pass().filter(|pass| matches!(pass.word, "check" | "repair")));
+    let (word, place) =
+        pass.map_or(("check", String::new()), |pass| (pass.word, format!(", at {}", pass.progress.percent())));
+    let text = format!(
+        "interrupted: the {word} of {array} goes on{place}; `uraid wait {array}` waits for its end, `uraid idle {array}` \
+         ends it"
+    );
+    ClientError::Words { text }
 }
 
 /// The exit code of a check or repair that has ended.

@@ -270,12 +270,14 @@ impl Copy {
         let done = map.count(State::Copied);
         let (writer, queue) = Writer::start(output, map, save_to.clone()).map_err(CopyError::Thread)?;
         let gone: Vec<Option<Arc<Gone>>> = stack.arrays.iter().map(|array| Gone::of(array).map(Arc::new)).collect();
+        let allocated = allocated(&stack);
         // The only shard takes this. It is a mutex because the closure must be shareable between threads.
         let queue: Mutex<Option<Queue>> = Mutex::new(Some(queue));
         let task = async |arrays: &Arrays| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
             let mut line = ProgressLine::new("copy");
-            let outcome = copy_reader::read_all(arrays, &parts, &gone, &work, &queue, &mut line, done).await;
+            let source = copy_reader::Source { parts: &parts, gone: &gone, allocated };
+            let outcome = copy_reader::read_all(arrays, &source, &work, &queue, &mut line, done).await;
             line.clear();
             drop(queue);
             // Data may still wait for the output while a signal must be handled.
@@ -371,6 +373,18 @@ fn announce(stack: &Stack, map: &Map, out: &Path) {
         let copied = sizes::binary(copied);
         warn(&format!("{}: goes on: {copied} are copied, {} sectors were unreadable", out.display(), lost.0));
     }
+}
+
+/// Of how many bytes of the members space is taken, and how many they have. A block device has no holes.
+fn allocated(stack: &Stack) -> (u64, u64) {
+    let members = stack.arrays.iter().flat_map(|array| match &array.members {
+        Members::Claimed(members) => members.as_slice(),
+        Members::Arrays(_) => &[],
+    });
+    members.fold((0, 0), |(taken, bytes), member| {
+        let (of_member, size) = member.allocated().unwrap_or((member.size().bytes(), member.size().bytes()));
+        (taken + of_member, bytes + size)
+    })
 }
 
 fn finish(

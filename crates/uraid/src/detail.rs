@@ -6,6 +6,7 @@
 mod drawing;
 mod members;
 mod membership;
+mod words;
 
 use crate::check;
 use crate::cli::{DetailArgs, FailArgs, StopArgs};
@@ -207,13 +208,17 @@ fn tell_members(args: &DetailArgs, error: &ClientError) -> Result<Told, DetailEr
 /// Declares members of a running array failed.
 pub(crate) fn fail(args: &FailArgs) -> Result<(), ClientError> {
     let (array, members) = args.array_and_members();
-    let mut client = client::find(array, args.control.as_deref())?;
-    let answer = client.fail(members)?;
+    let answer = client::find(array, args.control.as_deref()).and_then(|mut client| client.fail(members));
+    let answer = answer.map_err(|error| words::explained("fail", array, members, error))?;
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("?").to_owned();
     let failed = answer.get("members").and_then(Value::as_array).into_iter().flatten();
     let failed: Vec<String> = failed.map(|member| text(Some(member))).collect();
     let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
-    print(&format!("{}: set faulty in {array}, {slots}\n", failed.join(", ")));
+    match failed.is_empty() {
+        // `detached`.
+        true => print(&format!("{array}: no member is {}, {slots}\n", members.join(" or "))),
+        false => print(&format!("{}: set faulty in {array}, {slots}\n", failed.join(", "))),
+    }
     if let Some(caution) = answer.get("caution").and_then(Value::as_str) {
         warn(&format!("{array}: {caution}"));
     }

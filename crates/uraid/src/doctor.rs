@@ -167,7 +167,9 @@ pub(crate) fn content(size: Sectors, start: Sector, length: Sectors, read: &mut 
     let tail = bytes_at(Sector(start.0 + length.0 - window.0), window);
     let (head, tail) = match (head, tail) {
         (Ok(head), Ok(tail)) => (head, tail),
-        (Err(error), _) | (_, Err(error)) => return Content::Unreadable(format!("cannot be read: {error}")),
+        (Err(error), _) | (_, Err(error)) => {
+            return Content::Unreadable(format!("cannot be read: {}", uraid_host::io_text(&error)));
+        }
     };
     match file_system::parse(&head[..HEAD_BYTES.min(head.len())]) {
         Ok(Some(found)) => Content::FileSystem(found),

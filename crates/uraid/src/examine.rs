@@ -17,7 +17,7 @@ use crate::search;
 use member::{Examined, examine};
 use serde_json::json;
 use std::path::PathBuf;
-use uraid_serve::log::{complain, print, warn};
+use uraid_serve::log::{complain, print, warn, with_causes};
 use uraid_serve::{asking, names};
 
 /// Prints every member; returns whether all have a good superblock.
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
     if args.json {
         let entries = looked.iter().map(|(path, found)| match found {
             Ok(found) => machine::facts(found),
-            Err(error) => json!({ "path": path.display().to_string(), "error": chain(error) }),
+            Err(error) => json!({ "path": path.display().to_string(), "error": with_causes(error) }),
         });
         let entries: Vec<_> = entries.collect();
         print(&format!("{}\n", json!(entries)));
@@ -59,12 +59,4 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
         }
     }
     good.len() == looked.len() && good.iter().all(|found| found.refusal.is_none())
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", chain(cause)),
-        None => error.to_string(),
-    }
 }

@@ -249,7 +249,7 @@ impl Way {
 pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
     only_root("mount")?;
     let (array, folder) = args.array_and_folder().ok_or(MountError::OneWord)?;
-    let folder = whole_folder(&folder)?;
+    let folder = whole_folder(&folder).map_err(|error| in_order(array, error))?;
     let mut place = Place::new(&folder)?;
     if let Some(device) = Mounts::read()?.source_at(&folder)
         && place::has_mounted(device, &folder)?
@@ -414,13 +414,27 @@ fn only_root(command: &'static str) -> Result<(), MountError> {
     if rustix::process::geteuid().is_root() { Ok(()) } else { Err(MountError::NotRoot { command }) }
 }
 
+/// The same error, and where the folder belongs if one of the other words is one.
+fn in_order(others: &[String], error: MountError) -> MountError {
+    match (others.iter().find(|other| Path::new(other).is_dir()), error) {
+        (Some(folder), MountError::NoFolder { path, text }) => {
+            let text = format!("{text}, and {folder} is one: the folder comes last");
+            MountError::NoFolder { path, text }
+        }
+        (_, error) => error,
+    }
+}
+
 fn whole_folder(path: &Path) -> Result<PathBuf, MountError> {
     let failed = |text: String| MountError::NoFolder { path: path.to_owned(), text };
-    let whole = std::fs::canonicalize(path).map_err(|error| failed(error.to_string()))?;
+    let whole = std::fs::canonicalize(path).map_err(|error| failed(uraid_host::io_text(&error)))?;
     match std::fs::metadata(&whole) {
         Ok(status) if status.is_dir() => Ok(whole),
         Ok(_) => Err(failed("is not a folder".to_owned())),
-        Err(error) => Err(failed(format!("{error}; if a file system without its disk is mounted there, unmount it"))),
+        Err(error) => Err(failed(format!(
+            "{}; if a file system without its disk is mounted there, unmount it",
+            uraid_host::io_text(&error)
+        ))),
     }
 }
 
@@ -432,6 +446,6 @@ fn mounted_folder(path: &Path) -> Result<PathBuf, MountError> {
         (Err(error), Some(above), Some(name)) if error.kind() != io::ErrorKind::NotFound => {
             Ok(whole_folder(above)?.join(name))
         }
-        (Err(error), ..) => Err(MountError::NoFolder { path: path.to_owned(), text: error.to_string() }),
+        (Err(error), ..) => Err(MountError::NoFolder { path: path.to_owned(), text: uraid_host::io_text(&error) }),
     }
 }

@@ -36,6 +36,9 @@ enum WaitError {
         "{array}: its {pass} waits at {percent}: the array is frozen ({reason}); `uraid detail {array}` shows its members"
     )]
     Frozen { array: String, pass: &'static str, percent: String, reason: String },
+    /// This process was told to end. Only the waiting has ended.
+    #[error("interrupted: the {pass} of {array} goes on, at {percent}; `uraid wait {array}` waits for its end")]
+    Interrupted { array: String, pass: &'static str, percent: String },
     /// It was stopped, or its process ended.
     #[error("{array}: it was stopped at {percent} of its {pass}; the next start {} it", at_next_start(pass))]
     Stopped { array: String, pass: &'static str, percent: String },
@@ -64,9 +67,14 @@ pub(crate) fn run(args: &WaitArgs) -> ExitCode {
     // Look at all before waiting for one: the pass of another may end meanwhile, and has been waited for.
     let find = |name| client::find(name, args.control.as_deref());
     let looked: Vec<Result<Option<Waited>, WaitError>> = names.into_iter().map(|name| look(find(name)?)).collect();
+    uraid_host::note_interruptions();
     let mut code = 0;
     for waited in looked {
         let outcome = waited.and_then(|waited| waited.map(wait).transpose());
+        if let Err(error @ WaitError::Interrupted { .. }) = &outcome {
+            complain(error);
+            return ExitCode::from(FAILED);
+        }
         code = code.max(match outcome {
             Ok(Some(())) => 0,
             Ok(None) => NOTHING,
@@ -113,6 +121,10 @@ fn wait(mut waited: Waited) -> Result<(), WaitError> {
                 dropped += 1;
             }
             Err(error) => break Err(error.into()),
+        }
+        if uraid_host::interruption().is_some() {
+            let Waited { array, pass, percent, .. } = waited;
+            break Err(WaitError::Interrupted { array, pass, percent });
         }
         std::thread::sleep(PERIOD);
     };

@@ -112,9 +112,9 @@ fn a_stripe_that_a_file_gets_in_pieces_is_noted_with_what_the_pieces_cost() {
     for (slots, chunk, cost) in [
         // A row of 1024 KiB arrives whole.
         (10, "128K", None),
-        // 1024 KiB are 8 of 10 chunks: the 2 others are read. 256 KiB are 2: they are read, with P and Q. Each chunk in
-        // two parts: 2 x (2 + 4) reads and 2 x (10 + 4) writes.
-        (12, "128K", Some("take 12 member reads and 28 member writes instead of 12 member writes")),
+        // 1024 KiB are 8 of 10 chunks: the 2 others are read. 256 KiB are 2: they are read, with P and Q. The engine
+        // writes each chunk in two parts, which are side by side: 2 + 4 reads and 10 + 4 writes of the devices.
+        (12, "128K", Some("take 6 member reads and 14 member writes instead of 12 member writes")),
     ] {
         let members = scratch.members(&format!("m{slots}-"), slots, 16 * MIB);
         scratch.create("home", &format!("-l 6 -n {slots} -c {chunk} --assume-clean"), &members);
@@ -204,7 +204,7 @@ fn what_cannot_be_looked_at_is_refused_in_one_sentence() {
     let file = scratch.member("file", MIB);
     let file = file.to_str().expect("ASCII");
     scratch.uraid(["doctor", file]).expect_refused(&["no md superblock"]);
-    scratch.uraid(["doctor", "--file", "/nowhere"]).expect_refused(&["/nowhere: No such file"]);
+    scratch.uraid(["doctor", "--file", "/nowhere"]).expect_refused(&["/nowhere: not found"]);
     let folder = scratch.path("");
     let folder = folder.to_str().expect("ASCII");
     scratch.uraid(["doctor", "--file", folder]).expect_refused(&["is not a regular file"]);

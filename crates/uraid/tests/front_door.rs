@@ -1,6 +1,6 @@
 //! What the binary refuses at its doors: files that the system uses, requests of the control socket that say too little or
-//! two things.
-//! Owns: these refusals, and that nothing was changed. Not here: who may call (`control`), limits of the process
+//! two things, words in another order; and how it says what every command may meet.
+//! Owns: these refusals, their words, and that nothing was changed. Not here: who may call (`control`), limits of the process
 //! (`process_limits`), members changed at random (`mutated`).
 
 use crate::common::loop_device::LoopDevice;
@@ -136,5 +136,87 @@ fn a_request_that_has_no_id_or_says_two_things_is_answered_and_not_done() {
     assert!(answer.contains("a line is longer than 4194304"), "{answer}");
     let picture = scratch.uraid(["detail", "asked"]).expect_done().stdout;
     assert!(picture.contains("active sync"), "{picture}");
+    served.stop().expect_done();
+}
+
+#[test]
+fn what_is_not_there_or_not_allowed_has_the_same_words_in_every_command() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("asked", "--level 1 --raid-devices 2 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    let (other, out) = (scratch.member("other", 8 * MIB), scratch.path("out"));
+    let lines = |word: &str| {
+        let commands = [
+            "examine WORD",
+            "serve WORD",
+            "copy WORD OUT",
+            "create --level 1 --raid-devices 2 --name x WORD OTHER",
+            "zero-superblock WORD",
+            "update uuid WORD",
+            "doctor --file WORD",
+            "add asked WORD",
+            "re-add asked WORD",
+        ];
+        commands.map(|line| {
+            let words = line.split(' ').map(|part| match part {
+                "WORD" => word.to_owned(),
+                "OTHER" => text(&other).to_owned(),
+                "OUT" => text(&out).to_owned(),
+                part => part.to_owned(),
+            });
+            words.collect::<Vec<String>>()
+        })
+    };
+    for words in lines(text(&scratch.path("nothing"))) {
+        let done = scratch.uraid(&words).expect_refused(&["nothing: not found"]);
+        assert!(!done.stderr.contains("os error") && !done.stderr.contains("No such file"), "{words:?}: {done:?}");
+    }
+    // Where root may do everything, a file without permission cannot be made.
+    if !rustix::process::geteuid().is_root() {
+        let secret = scratch.member("secret", 8 * MIB);
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0)).expect("our file");
+        for words in lines(text(&secret)) {
+            scratch.uraid(&words).expect_refused(&["secret: permission denied (errno 13)"]);
+        }
+    }
+    served.stop().expect_done();
+}
+
+#[test]
+fn words_in_another_order_and_words_of_mdadm_are_answered_with_the_command() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    let spare = scratch.member("spare", 8 * MIB);
+    scratch.create("asked", "--level 1 --raid-devices 2 --assume-clean --bitmap internal", &members);
+    let served = scratch.ready(&[], &members);
+    let (m0, m1) = (text(&members[0]), text(&members[1]));
+    for verb in ["fail", "remove", "replace", "re-add"] {
+        let wanted = format!("asked: is a running array, which comes first: `uraid {verb} asked {m0}`");
+        scratch.uraid([verb, m0, "asked"]).expect_refused(&[&wanted]);
+    }
+    let wanted = format!("asked: is a running array, which comes first: `uraid add asked {}`", text(&spare));
+    scratch.uraid(["add", text(&spare), "asked"]).expect_refused(&[&wanted]);
+    for (verb, word, wanted) in [
+        ("fail", "failed", "`uraid remove ARRAY failed`"),
+        ("add", "missing", "`uraid re-add ARRAY missing`"),
+        ("remove", "missing", "`uraid re-add ARRAY missing`"),
+        ("replace", "detached", "`uraid fail ARRAY detached`"),
+    ] {
+        scratch.uraid([verb, "asked", word]).expect_refused(&[wanted]);
+    }
+    for (verb, word) in [("fail", "detached"), ("remove", "failed"), ("remove", "detached"), ("re-add", "missing")] {
+        let done = scratch.uraid([verb, "asked", word]).expect_done();
+        assert_eq!(done.stdout, format!("asked: no member is {word}, [UU]\n"), "{verb}");
+    }
+    // A member whose file has gone: failed, removed, and taken back when it is there again.
+    let away = scratch.path("away");
+    fs::rename(&members[1], &away).expect("our file");
+    let done = scratch.uraid(["fail", "asked", "detached"]).expect_done();
+    assert_eq!(done.stdout, format!("{m1} (slot 1): set faulty in asked, [U_]\n"));
+    scratch.uraid(["remove", "asked", "detached"]).expect_done();
+    fs::rename(&away, &members[1]).expect("our file");
+    let done = scratch.uraid(["re-add", "asked", "missing"]).expect_done();
+    assert!(done.stdout.starts_with(&format!("{m1}: re-added to asked, ")), "{done:?}");
     served.stop().expect_done();
 }

@@ -13,7 +13,7 @@ use super::{locks, open};
 use crate::shard::Local;
 use crate::sys::Errno;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use uraid_block::{ErrorKind, Geometry, IoError, Range, SECTOR_BYTES, Sector, Sectors};
@@ -146,6 +146,13 @@ impl Claimed {
     /// The access that was asked for when it was claimed.
     pub fn access(&self) -> Access {
         self.0.access
+    }
+
+    /// How many bytes of its file take space on the file system, and how many it has; `None` for anything but a file.
+    pub fn allocated(&self) -> Option<(u64, u64)> {
+        let Backing::File { file, is_block_device: false, .. } = &self.0.backing else { return None };
+        let status = file.metadata().ok()?;
+        Some(((status.blocks() * 512).min(status.len()), status.len()))
     }
 
     /// Whether its I/O goes past the page cache.

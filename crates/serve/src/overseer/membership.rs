@@ -5,6 +5,7 @@
 //! before a superblock lists it.
 
 use super::Overseer;
+use super::words::{DETACHED, FAILED, MISSING};
 use crate::log::{warn, with_causes};
 use crate::message::Message;
 use crate::metadata::{self, ClaimError, MetadataError};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uraid_arrays::Members;
 use uraid_block::local::{Either, race};
-use uraid_block::{ErrorKind, IoError, SECTOR_BYTES, Sectors};
+use uraid_block::{IoError, SECTOR_BYTES, Sectors};
 use uraid_engine::verdict::Operation;
 use uraid_engine::{AddError, FlagError, FormerMember, MemberState, ReAddError, RemoveError, Vacancy};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
@@ -24,12 +25,7 @@ use uraid_format::signature::Signature;
 use uraid_format::{
     FlagChange, Joining, MemberFlag, Superblock, TooSmall, added_superblock, returned_superblock, uuid, writes_before,
 };
-use uraid_host::{Access, Claimed, Medium, OpenError, PathState};
-
-/// mdadm's word for all failed members.
-const FAILED: &str = "failed";
-/// mdadm's word for all members whose device is gone.
-const DETACHED: &str = "detached";
+use uraid_host::{Access, Claimed, Medium, OpenError};
 
 /// How long a device that goes to another array may take to answer its last requests, and how often that is checked.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -190,16 +186,36 @@ impl Overseer {
     /// Takes back devices that left the array, if they lack only what the bitmap names.
     pub(super) async fn re_add_members(&self, members: &[String]) -> Result<Value, RpcError> {
         self.check_can_join()?;
-        let candidates = self.look_at_all(members).await?;
+        let mut candidates = Vec::new();
+        for member in members {
+            match member.as_str() {
+                MISSING => candidates.extend(self.missing_that_can_return().await),
+                member => candidates.extend(self.look_at_all(&[member.to_owned()]).await?),
+            }
+        }
         let _one = self.session.seating().await;
         self.check_can_join()?;
         for candidate in &candidates {
             self.check_re_add(candidate)?;
         }
-        for (done, candidate) in candidates.into_iter().enumerate() {
-            self.give_back(candidate).await.map_err(|error| after(error, "re-added", &members[..done]))?;
+        let mut returned = Vec::new();
+        for candidate in candidates {
+            let name = candidate.name.clone();
+            self.give_back(candidate).await.map_err(|error| after(error, "re-added", &returned))?;
+            returned.push(name);
         }
-        Ok(self.answer(members))
+        Ok(self.answer(&returned))
+    }
+
+    /// Former members that are there, and have missed no more than the bitmap records.
+    async fn missing_that_can_return(&self) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        for path in self.missing() {
+            // One that is gone, or is used elsewhere, is none of those that are meant.
+            let looked = self.look_at_all(&[path]).await.unwrap_or_default();
+            found.extend(looked.into_iter().filter(|candidate| self.check_re_add(candidate).is_ok()));
+        }
+        found
     }
 
     /// Removes spares and failed members, and closes their devices.
@@ -211,8 +227,8 @@ impl Overseer {
         let mut indexes = Vec::new();
         for word in words {
             match word.as_str() {
-                FAILED => indexes.extend(self.members_that(|_, state| matches!(state, MemberState::Faulty { .. }))),
-                DETACHED => indexes.extend(self.members_that(|index, state| self.is_detached(index, state))),
+                FAILED => indexes.extend(self.failed()),
+                DETACHED => indexes.extend(self.detached().await),
                 member => indexes.push(self.to_remove(member)?),
             }
         }
@@ -527,25 +543,6 @@ impl Overseer {
         assert_eq!(self.array.status().members[index], MemberState::Removed, "no request reaches it");
         self.session.seat(|| Message::LetGo(self.index, index)).await;
         self.assembled().roster.seat(index).let_go();
-    }
-
-    fn members_that(&self, is_meant: impl Fn(usize, &MemberState) -> bool) -> Vec<usize> {
-        let members = self.array.status().members;
-        (0..members.len()).filter(|&index| is_meant(index, &members[index])).collect()
-    }
-
-    /// Whether this is a spare or failed member whose device is gone.
-    fn is_detached(&self, index: usize, state: &MemberState) -> bool {
-        match *state {
-            MemberState::Faulty { operation: Operation::Command | Operation::Replaced, .. } | MemberState::Spare => {
-                self.paths.state(index) != PathState::Same
-            }
-            MemberState::Faulty { error, .. } => error.kind == ErrorKind::Gone,
-            MemberState::Active(_)
-            | MemberState::Recovering { .. }
-            | MemberState::Replacing { .. }
-            | MemberState::Removed => false,
-        }
     }
 
     /// The member that a caller names by path, or by the slot that it had when it failed.

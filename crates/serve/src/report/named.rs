@@ -17,7 +17,7 @@ impl Report {
     }
 
     /// Whether a word is one of the array's names: `home`, `box:home`, `/dev/md/home`, `md127`, `/dev/md127`, its UUID.
-    pub(crate) fn is_called(&self, word: &str) -> bool {
+    pub fn is_called(&self, word: &str) -> bool {
         let below_dev = word.strip_prefix("/dev/").unwrap_or(word);
         let is_device = || self.device.as_deref() == Some(below_dev);
         let is_file = || below_dev != word && below_dev.strip_prefix("md/") == Some(&names::conf_file(&self.name));

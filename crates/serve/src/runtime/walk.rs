@@ -64,7 +64,7 @@ pub(super) enum Unfit {
         path: PathBuf,
     },
     /// It could not be looked at, or made.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), uraid_host::io_text(source))]
     Io {
         /// Which.
         path: PathBuf,

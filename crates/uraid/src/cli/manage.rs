@@ -15,13 +15,15 @@ failed in one command, or until there is room and it is started again. After any
 frozen: stop it and start it again.
 
 A member that does not answer can be failed, too. Name it by its slot, or by its path exactly as it
-was given to `serve` or as `uraid detail` shows it: resolving another path would wait for it.";
+was given to `serve` or as `uraid detail` shows it: resolving another path would wait for it. The word
+`detached` stands for members whose device is gone.";
 
 pub(super) const FAIL_AFTER: &str = "\
 EXAMPLES
   uraid fail home disk1
   uraid fail home 1
   uraid fail home disk1 disk3
+  uraid fail home detached
   uraid fail --control /tmp/home.ctl disk1";
 
 const FAIL_USAGE: &str = "\

@@ -34,10 +34,14 @@ Take former members back into a running array, each into its slot, and copy only
 That needs a write-intent bitmap, which records what was written meanwhile (`uraid create
 --bitmap=internal`), and that no other member has the slot. Remove a failed member first: `uraid
 remove`. A device that has missed more than the bitmap records is refused, as by mdadm: `uraid add`
-recovers all of it.";
+recovers all of it.
+
+The word `missing` stands for all former members whose device is there: those that were removed, or left
+out when the array started.";
 
 pub(super) const RE_ADD_AFTER: &str = "\
 EXAMPLES
+  uraid re-add home missing
   uraid remove home disk1 && uraid re-add home disk1
   uraid re-add home disk1 || uraid add home disk1";
 

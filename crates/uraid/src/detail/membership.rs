@@ -1,6 +1,7 @@
 //! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast`: asks a running array.
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
 
+use super::words;
 use crate::cli::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
 use serde_json::Value;
 use uraid_format::MemberFlag;
@@ -30,12 +31,12 @@ fn change(
     call: impl FnOnce(&mut Client, &[String]) -> Result<Value, ClientError>,
 ) -> Result<(), ClientError> {
     let (array, members) = named.array_and_members(command);
-    let mut client = client::find(array, named.control.as_deref())?;
-    let answer = call(&mut client, members)?;
+    let answer = client::find(array, named.control.as_deref()).and_then(|mut client| call(&mut client, members));
+    let answer = answer.map_err(|error| words::explained(command, array, members, error))?;
     let changed = list(&answer, "members");
     let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
     match changed.is_empty() {
-        // `failed` or `detached`.
+        // `failed`, `detached` or `missing`.
         true => print(&format!("{array}: no member is {}, {slots}\n", members.join(" or "))),
         false => print(&format!("{}: {done} {array}, {slots}\n", changed.join(", "))),
     }
@@ -61,8 +62,9 @@ fn set_flag(args: &FlagArgs, flag: MemberFlag, done: &str) -> Result<(), ClientE
 /// Begins to copy members to spares.
 pub(crate) fn replace(args: &ReplaceArgs) -> Result<(), ClientError> {
     let (array, members) = args.named.array_and_members("replace");
-    let mut client = client::find(array, args.named.control.as_deref())?;
-    let answer = client.replace(members, &args.with)?;
+    let control = args.named.control.as_deref();
+    let answer = client::find(array, control).and_then(|mut client| client.replace(members, &args.with));
+    let answer = answer.map_err(|error| words::explained("replace", array, members, error))?;
     let array = text(answer.get("array"));
     for (member, spare) in list(&answer, "members").into_iter().zip(list(&answer, "with")) {
         print(&format!("{member}: is copied to {spare}; `uraid wait {array}` waits for the end\n"));

@@ -114,8 +114,8 @@ fn line(out: &mut String, text: &str, indent: &str) {
 
 fn cost_json(cost: &WriteCost) -> Value {
     json!({
-        "member_reads": cost.reads,
-        "member_writes": cost.writes,
+        "member_reads": cost.device_reads,
+        "member_writes": cost.device_writes,
         "rows_full": cost.rows_full,
         "rows_modified": cost.rows_modified,
         "rows_reconstructed": cost.rows_reconstructed,

@@ -98,7 +98,9 @@ fn bitmap(member: &Unclaimed, at: Option<Sector>) -> Result<(BitmapHeader, Bitma
         let mut piece = vec![0; PIECE_BYTES.min(end - from) as usize];
         let place = start.0.checked_mul(SECTOR_BYTES as u64).and_then(|bytes| bytes.checked_add(from));
         let place = place.ok_or("it ends outside the device")?;
-        member.read_at(place, &mut piece).map_err(|error| format!("its bits cannot be read: {error}"))?;
+        member
+            .read_at(place, &mut piece)
+            .map_err(|error| format!("its bits cannot be read: {}", uraid_host::io_text(&error)))?;
         statistics.add(&piece);
         from += piece.len() as u64;
     }
