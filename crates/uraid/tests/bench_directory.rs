@@ -53,7 +53,7 @@ fn a_folder_that_is_on_no_array_or_on_one_without_parity_is_refused() {
     scratch.uraid(words).expect_refused(&["expected a folder of a file system that `uraid mount` has mounted"]);
     let missing = scratch.path("missing");
     let words = ["bench", "--scenario", "alignment", "--directory", missing.to_str().expect("ASCII")];
-    scratch.uraid(words).expect_refused(&["missing/uraid-bench-", "No such file"]);
+    scratch.uraid(words).expect_refused(&["missing/uraid-bench-", "not found"]);
     let Some(rig) = rig("1", 2) else { return };
     rig.mount(&[], &rig.members).expect_done();
     let words = ["bench", "--scenario", "alignment", "--directory", rig.folder.to_str().expect("ASCII")];

@@ -175,7 +175,7 @@ fn what_is_not_there_or_not_allowed_has_the_same_words_in_every_command() {
     // Where root may do everything, a file without permission cannot be made.
     if !rustix::process::geteuid().is_root() {
         let secret = scratch.member("secret", 8 * MIB);
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0)).expect("our file");
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).expect("our file");
         for words in lines(text(&secret)) {
             scratch.uraid(&words).expect_refused(&["secret: permission denied (errno 13)"]);
         }

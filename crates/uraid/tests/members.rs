@@ -212,7 +212,7 @@ fn bad_sectors_fail_where_there_is_no_other_copy() {
     drop(served);
     // If the superblock's sectors are bad, none is found.
     let name = format!("bad:8+8:{}", members[0].display());
-    scratch.uraid(["examine", &name]).expect_refused(&["(os error 5)"]);
+    scratch.uraid(["examine", &name]).expect_refused(&["(errno 5)"]);
 }
 
 #[test]

@@ -21,6 +21,9 @@ const WORDS: [(&str, &[&str], &str); 3] = [
 
 /// The error of a command with these words, or what is wrong with the words, if that is known.
 pub(super) fn explained(command: &str, array: Option<&str>, members: &[String], error: ClientError) -> ClientError {
+    if !matches!(error, ClientError::NotRunning { .. } | ClientError::Refused(_)) {
+        return error;
+    }
     match misused(command, members).or_else(|| swapped(command, array?, members)) {
         Some(text) => ClientError::Words { text },
         None => error,
@@ -35,13 +38,11 @@ fn misused(command: &str, members: &[String]) -> Option<String> {
     Some(format!("{word}: stands for {meaning}; {command} takes members by their path or slot"))
 }
 
-/// Whether one of the members is the name of a running array.
+/// Whether one of the members is the name of a running array, and the array is none. The members of an array may be arrays.
 fn swapped(command: &str, array: &str, members: &[String]) -> Option<String> {
-    let is_array = |word: &&String| {
-        let report = client::find(Some(word), None).and_then(|mut client| client.status());
-        report.is_ok_and(|report| report.is_called(word))
-    };
-    let found = members.iter().find(is_array)?;
+    let reports = client::running().ok()?.reports;
+    let is_array = |word: &str| reports.iter().any(|report| report.is_called(word));
+    let found = members.iter().find(|member| !is_array(array) && is_array(member))?;
     let others = std::iter::once(array).chain(members.iter().filter(|member| *member != found).map(String::as_str));
     let others: Vec<&str> = others.collect();
     Some(format!("{found}: is a running array, which comes first: `uraid {command} {found} {}`", others.join(" ")))
