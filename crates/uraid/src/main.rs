@@ -19,6 +19,8 @@ mod examine;
 mod list;
 mod mdstat;
 mod mount;
+#[cfg(test)]
+mod mutated_members;
 mod probe;
 mod program;
 mod search;

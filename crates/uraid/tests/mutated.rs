@@ -1,14 +1,14 @@
 //! Every command over members whose superblocks, bitmaps, lists and logs were changed at random: nothing that is on a
 //! disk ends a command by a panic or a signal, or keeps it for long, and one that refuses has written nothing.
-//! Owns: the arrays, the changes, the commands. Not here: what each command must say (`crafted`, `errors`), the parsers
-//! alone (the fuzzers). URAID_MUTATIONS sets how many changes there are: `cargo xtask deep` has 20,000.
+//! Owns: the commands as processes. Not here: the changes (`common::mutation`), the same commands without a process each
+//! (`src/mutated_members.rs`), what each command must say (`crafted`, `errors`), the parsers alone (the fuzzers).
+//! URAID_MUTATIONS sets how many changes there are, and URAID_MUTATIONS_OF selects commands by their first word.
 
-use crate::common::superblock::Raw;
-use crate::common::{MIB, Scratch};
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use crate::common::Scratch;
+use crate::common::mutation::{ARRAYS, MEMBER_BYTES, Random, mutate};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,83 +16,24 @@ use std::time::{Duration, Instant};
 const MUTATIONS: u64 = 12;
 /// No command takes longer on members of this size.
 const TIME_MAX: Duration = Duration::from_secs(20);
-const MEMBER_BYTES: u64 = 5 * MIB / 2;
-
-/// The words of `create`, the number of members.
-const ARRAYS: [(&str, usize); 9] = [
-    ("-l 1 -n 2 --bitmap internal", 2),
-    ("-l 5 -n 3 -c 64K --assume-clean", 3),
-    ("-l 5 -n 3 -c 64K --consistency-policy ppl", 3),
-    ("-l 6 -n 4 -c 64K -e 1.1 --assume-clean", 4),
-    ("-l 10 -n 4 -p f2 -c 64K --assume-clean", 4),
-    ("-l 0 -n 3 -c 64K", 3),
-    ("-l linear -n 2 -e 1.0", 2),
-    ("-l 1 -n 3 -e 1.0 --assume-clean", 3),
-    ("-l 4 -n 3 -x 1 -c 64K --assume-clean", 4),
-];
-
-/// The same sequence for each seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// A number as a field might hold it: small, huge, at the border of what is allowed, or any.
-    fn field(&mut self) -> u64 {
-        const BORDERS: [u64; 15] =
-            [0, 1, 2, 7, 255, 256, 0xfeff, 0xff00, 0xfffd, 0xfffe, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 54, u64::MAX];
-        match self.below(4) {
-            0 => self.next(),
-            1 => self.below(1 << 16),
-            _ => BORDERS[self.below(BORDERS.len() as u64) as usize],
-        }
-    }
-}
-
-/// Changes some fields of a member, and makes the checksum right most of the time.
-fn mutate(path: &Path, random: &mut Random) {
-    let mut raw = Raw::read(path);
-    for _ in 0..=random.below(4) {
-        // The first 256 bytes are the fields, the rest is the table of roles.
-        let area = if random.below(3) > 0 { 256 } else { 512 };
-        let width = [1, 2, 4, 8][random.below(4) as usize];
-        let at = random.below(area - width) & !(width - 1);
-        // Without its magic number it is no superblock, which others test.
-        if at >= 4 {
-            raw.set(at as usize, &random.field().to_le_bytes()[..width as usize]);
-        }
-    }
-    if random.below(8) > 0 {
-        raw.write();
-    } else {
-        raw.write_unsealed();
-    }
-    // Lists, bitmaps and logs lie around the superblock.
-    let file = File::options().write(true).open(path).expect("ours");
-    for _ in 0..random.below(8) {
-        let at = (raw.at() + 4096 + random.below(128 << 10)).min(MEMBER_BYTES - 8) & !7;
-        file.write_all_at(&random.field().to_le_bytes(), at).expect("room");
-    }
-}
-
 fn bytes(members: &[PathBuf]) -> Vec<Vec<u8>> {
     members.iter().map(|path| fs::read(path).expect("ours")).collect()
 }
 
-/// How a command ended, what it said. It is killed, and that is an error, if it does not end; `stop_after`: a server
-/// gets SIGTERM then.
-fn run(mut command: Command, stop_after: Option<Duration>, case: &str) -> (i32, String) {
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+/// How a command ended, what it said. It is killed, and that is an error, if it does not end. A server gets SIGTERM as
+/// soon as it serves.
+fn run(mut command: Command, is_server: bool, case: &str) -> (i32, String) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let (sender, serves) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        // The first line of a server is its address.
+        if stdout.read_line(&mut line).is_ok_and(|count| count > 0) {
+            let _ = sender.send(());
+        }
+        let _ = std::io::copy(&mut stdout, &mut std::io::sink());
+    });
     let mut stderr = child.stderr.take().expect("piped");
     let reader = std::thread::spawn(move || {
         let mut said = Vec::new();
@@ -105,7 +46,7 @@ fn run(mut command: Command, stop_after: Option<Duration>, case: &str) -> (i32, 
         if let Some(status) = child.try_wait().expect("our child") {
             break status;
         }
-        if !is_told && stop_after.is_some_and(|after| began.elapsed() > after) {
+        if !is_told && is_server && serves.try_recv().is_ok() {
             is_told = true;
             let process = rustix::process::Pid::from_child(&child);
             let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
@@ -128,6 +69,7 @@ fn run(mut command: Command, stop_after: Option<Duration>, case: &str) -> (i32, 
 fn no_change_of_a_member_ends_a_command_badly_and_a_refusal_writes_nothing() {
     let count = std::env::var("URAID_MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(MUTATIONS);
     let first = std::env::var("URAID_MUTATIONS_FROM").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
+    let only = std::env::var("URAID_MUTATIONS_OF").ok();
     let scratch = Scratch::new();
     let originals: Vec<Vec<Vec<u8>>> = ARRAYS
         .iter()
@@ -166,6 +108,9 @@ fn no_change_of_a_member_ends_a_command_badly_and_a_refusal_writes_nothing() {
             "update bbl",
             "create --run -l 1 -n 2",
         ] {
+            if only.as_ref().is_some_and(|only| words.split(' ').next() != Some(only)) {
+                continue;
+            }
             let case = format!("seed {seed}: {words} of {options}");
             let _ = fs::remove_file(&out);
             let mut command = scratch.command(words.split(' '));
@@ -175,7 +120,7 @@ fn no_change_of_a_member_ends_a_command_badly_and_a_refusal_writes_nothing() {
                 let _ = fs::remove_file(scratch.path("map.txt"));
             }
             let is_server = words.starts_with("serve");
-            let (code, said) = run(command, is_server.then_some(Duration::from_millis(150)), &case);
+            let (code, said) = run(command, is_server, &case);
             let may_write = matches!(words, "serve") || !said.is_empty() && code == 0;
             let is_reading = !words.starts_with("update") && !words.starts_with("create") && words != "serve";
             if is_reading || code != 0 && !may_write {

@@ -7,6 +7,7 @@
 
 pub mod golden;
 pub mod loop_device;
+pub mod mutation;
 pub mod printed;
 pub mod rig;
 pub mod stubborn;
