@@ -21,7 +21,7 @@ struct Part {
     run: fn() -> (bool, String),
 }
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     Part { name: "features", about: "clippy of what features of tests compile", run: features },
     Part { name: "documentation", about: "the documentation of all crates, the book", run: documentation },
     Part {
@@ -43,6 +43,7 @@ const PARTS: [Part; 11] = [
         about: "programs that read mdadm's words, over every state",
         run: || counted(parsers::run(false)),
     },
+    Part { name: "mutated", about: "every command over 20,000 changed sets of members", run: mutated },
     Part { name: "fuzz", about: "ten minutes of each target", run: || told(fuzz::run(&["--time", "10m"])) },
     Part { name: "mutants", about: "the whole list of faults", run: mutants::whole },
 ];
@@ -170,6 +171,28 @@ fn loom() -> (bool, String) {
 fn shuttle() -> (bool, String) {
     let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES, "--test", "shuttle"];
     counted(run_counted(&mut project::cargo(&words)))
+}
+
+/// Changed members: commands in process, all commands as processes, servers as processes.
+fn mutated() -> (bool, String) {
+    let mut good = 0;
+    let runs = [
+        (&["--bin", "uraid"][..], 20_000, None),
+        (&["--test", "suite"], 300, None),
+        (&["--test", "suite"], 20_000, Some("serve")),
+    ];
+    for (target, count, only) in runs {
+        let mut command = project::cargo(&["test", "--release", "-p", "uraid"]);
+        command.args(target).args(["mutated", "--", "--nocapture"]).env("URAID_MUTATIONS", count.to_string());
+        if let Some(word) = only {
+            command.env("URAID_MUTATIONS_OF", word);
+        }
+        let tally = run_counted(&mut command);
+        // A filter that meets nothing passes, too.
+        good += usize::from(tally.passed == 1 && tally.failed == 0);
+    }
+    let text = "20,000 in process, 300 and 20,000 servers by the program: nothing found";
+    (good == runs.len(), if good == runs.len() { text.to_owned() } else { "see its output".to_owned() })
 }
 
 /// What runs only with the mistakes compiled in: checks of the simulator on itself, and directed tests.
