@@ -69,6 +69,39 @@ fn punches_and_trims_of_every_level_give_space_back_and_zero_ranges_keep_it() {
     }
 }
 
+/// What mkfs.xfs does with a new array: holes one after the other, whose ends meet within rows. Members are not read, as
+/// they know their holes, and written but for their superblocks.
+///
+/// ```text
+///   raid5 of 4, chunks of 64 KiB: rows of 192 KiB, 16 rows in 3 MiB      holes of 1 MiB: 5 rows and 64 KiB, ...
+/// ```
+#[test]
+fn holes_that_meet_within_rows_of_a_new_array_read_and_write_nothing() {
+    for (level, slots) in [("raid4", 4), ("raid5", 4), ("raid6", 5)] {
+        let options = ["--shards", "2"];
+        let mounted = Mounted::create(Scratch::on_disk(), level, slots, "--assume-clean -c 64K", &options);
+        let counted = || {
+            let json = mounted.scratch.uraid(["detail", "home", "--json"]).expect_done().stdout;
+            let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+            let members = report["members"].as_array().expect("a list").clone();
+            let sum = |name: &str| members.iter().map(|member| member["io"][name]["count"].as_u64().expect(name)).sum();
+            (sum("reads"), sum("zeroes"))
+        };
+        let size = mounted.served().client().size;
+        let (before, holes): ((u64, u64), u64) = (counted(), size / MIB);
+        for at in 0..holes {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(mounted.open(), flags, at * MIB, MIB).expect("taken");
+        }
+        let after = counted();
+        assert_eq!(after.0, before.0, "{level}: members were read");
+        // One for each member and hole, of its whole rows; as data, each end would make more.
+        let zeroes = after.1 - before.1;
+        assert!(zeroes <= holes * slots as u64, "{level}: {zeroes} requests for {holes} holes");
+        mounted.scratch.stop_when_left("home");
+    }
+}
+
 /// A raid5 of loop devices.
 struct OfLoopDevices {
     mounted: Mounted,
