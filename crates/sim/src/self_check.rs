@@ -10,6 +10,9 @@ mod shrinking;
 /// Receives each result as soon as it is there: what was found, or what was expected and is missing.
 pub type Tell<'a> = &'a dyn Fn(Result<String, String>);
 
-/// Each check by the word that chooses it.
-pub const ALL: [(&str, fn(Tell<'_>)); 4] =
+/// The word that chooses a check, and the check.
+pub type Named = (&'static str, fn(Tell<'_>));
+
+/// Every check.
+pub const ALL: [Named; 4] =
     [("canaries", canaries::run), ("museum", museum::run), ("marks", marks::run), ("shrinking", shrinking::run)];
