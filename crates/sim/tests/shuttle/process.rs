@@ -8,7 +8,7 @@ pub(crate) mod signals {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub enum Signal {}
 
-    pub(crate) fn ignore_broken_pipes() {}
+    pub(crate) fn ignore_signals_of_writes() {}
 
     pub(crate) fn restore_default() {}
 
