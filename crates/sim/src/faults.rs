@@ -184,8 +184,10 @@ impl Rig {
             return away;
         }
         while self.is_within(&away) {
-            let slot = self.any_slot();
-            away.insert(slot);
+            // The next one that is not yet in it: a tape may draw the same slot for ever.
+            let (slot, slots) = (self.any_slot(), self.setup.shape.slots);
+            let next = (0..slots).map(|further| (slot + further) % slots).find(|slot| !away.contains(slot));
+            away.insert(next.expect("no array can do without all of its members"));
         }
         away
     }
@@ -425,5 +427,26 @@ impl Rig {
             let image = self.disk(slot).medium().current().to_vec();
             self.old_image = Some((slot, image, events[usize::from(slot)]));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::Executor;
+    use crate::model::Shape;
+    use crate::setup::Setup;
+    use crate::tape::Tape;
+    use std::rc::Rc;
+
+    #[test]
+    fn a_bus_takes_one_member_too_many_from_a_tape_that_has_ended() {
+        let shape = Shape { level: 6, layout: 2, chunk: 2, slots: 5, size: 8, member_sizes: Vec::new() };
+        let kinds = Kinds(1 << FaultKind::Bus as u32);
+        let setup = Rc::new(Setup { has_faults: true, kinds, ..Setup::plain(shape) });
+        let (mut rng, _) = Rng::replayed(Tape::default());
+        let executor = Executor::new(rng.fork(), false);
+        let mut rig = Rig::new(executor, rng, setup, Rc::default());
+        assert_eq!(rig.draw_bus(&Plan::default()), BTreeSet::from([0, 1, 2]));
     }
 }
