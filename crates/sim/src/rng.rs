@@ -3,7 +3,7 @@
 //! Invariant: the same seed gives the same numbers on every machine and in every build, whether a tape records them or
 //! not. For every choice, 0 is the simplest value: no fault, the smallest size.
 
-use crate::tape::{Lane, Recorder, Tape};
+use crate::tape::{Lane, Recorder, Replayed, Tape};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -29,14 +29,20 @@ impl Rng {
 
     /// The same stream, with every choice recorded.
     pub fn recorded(seed: u64) -> (Rng, Rc<RefCell<Recorder>>) {
-        let recorder = Recorder::new(None);
+        let recorder = Recorder::new(Replayed::Nothing, Tape::default());
         (Rng { lane: Some(Lane::first(&recorder)), ..Rng::new(seed) }, recorder)
     }
 
     /// The stream of a tape.
     pub fn replayed(tape: Tape) -> (Rng, Rc<RefCell<Recorder>>) {
-        let recorder = Recorder::new(Some(tape));
+        let recorder = Recorder::new(Replayed::All, tape);
         (Rng { lane: Some(Lane::first(&recorder)), ..Rng::new(0) }, recorder)
+    }
+
+    /// The stream of a tape's first lane, whose forks are those of a seed.
+    pub fn redrawn(tape: Tape, seed: u64) -> (Rng, Rc<RefCell<Recorder>>) {
+        let recorder = Recorder::new(Replayed::First, tape);
+        (Rng { lane: Some(Lane::first(&recorder)), ..Rng::new(seed) }, recorder)
     }
 
     fn fresh(&mut self) -> u64 {
@@ -107,6 +113,7 @@ impl Rng {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tape::FIRST;
 
     #[test]
     fn a_seed_always_gives_the_same_numbers() {
@@ -142,6 +149,20 @@ mod tests {
         let tape = recorder.borrow().recorded();
         assert_eq!(tape.choices(), 6, "{tape}");
         assert_eq!(drawn, some(Rng::replayed(tape).0));
+    }
+
+    #[test]
+    fn a_redrawn_stream_has_the_first_lane_of_its_tape_and_the_forks_of_its_seed() {
+        let (rng, recorder) = Rng::recorded(4);
+        let before = some(rng);
+        let tape = recorder.borrow().recorded();
+        let (rng, recorder) = Rng::redrawn(tape.clone(), 5);
+        let after = some(rng);
+        let redrawn = recorder.borrow().recorded();
+        assert_eq!(redrawn.lanes[&FIRST.to_vec()], tape.lanes[&FIRST.to_vec()]);
+        assert_eq!([after[0], after[2]], [before[0], before[2]]);
+        assert_ne!([after[1], after[3], after[5]], [before[1], before[3], before[5]]);
+        assert_eq!(after, some(Rng::replayed(redrawn).0));
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub enum Source {
     Seed(u64),
     /// A tape.
     Tape(Tape),
+    /// The first lane of a tape, which is the array and its clients, and a seed for everything that happens to them.
+    Redrawn(Tape, u64),
 }
 
 /// Runs a seed. A panic of the engine is a finding like any other.
@@ -90,6 +92,7 @@ pub fn run_recorded(source: Source, options: Options) -> (Outcome, Tape) {
     let (seed, (rng, recorder)) = match source {
         Source::Seed(seed) => (seed, Rng::recorded(seed)),
         Source::Tape(tape) => (0, Rng::replayed(tape)),
+        Source::Redrawn(tape, seed) => (0, Rng::redrawn(tape, seed)),
     };
     let executor_of = |rng: Rng| {
         let executor = Executor::new(rng, options.is_verbose);

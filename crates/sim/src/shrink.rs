@@ -2,19 +2,23 @@
 //! Owns: [`shrink`], when two findings are the same, the result as a test. Not here: tapes (`tape`), runs (`scenario`).
 //! Invariant: every step keeps the finding and makes the run smaller. The returned run was executed.
 //!
-//!
 //! ```text
-//!   lanes        cleared, halved, pieces cut out           removes a client's operation, a round, a fault
-//!   values       to 0, halved, one less                    fewer members, shorter requests, no delays
-//!   accepted     the same checker, and (client operations + 4 a fault, weight of the tape) is less
+//!   all but lane 0   drawn anew                            the same array, and another course that is shorter
+//!   lanes            cleared, halved, pieces cut out       removes a client's operation, a round, a fault
+//!   values           to 0, halved, one less                fewer members, shorter requests, no delays
+//!   accepted         the same checker, and (client operations + 4 a fault, weight of the tape) is less
 //! ```
 
+use crate::rng::Rng;
 use crate::scenario::{Options, Outcome, Source, run_recorded};
-use crate::tape::{Path, Tape};
+use crate::tape::{FIRST, Path, Tape};
 use std::time::{Duration, Instant};
 
 /// Values are lowered one by one in lanes of at most this many choices.
 const LOWERED_MAX: usize = 400;
+
+/// New courses are drawn until this many in a row were no smaller.
+const REDRAWS_MAX: u64 = 200;
 
 /// The result of shrinking.
 #[derive(Clone, Debug)]
@@ -66,20 +70,25 @@ impl Shrinker {
         Instant::now() >= self.deadline
     }
 
-    /// Runs a candidate, and keeps it if it fails in the same way and is smaller.
-    fn attempt(&mut self, candidate: Tape) -> bool {
-        let candidate = candidate.trimmed();
-        if self.is_over() || candidate == self.best {
-            return false;
-        }
+    /// Runs these choices, and keeps them if they fail in the same way and are smaller.
+    fn keep_if_smaller(&mut self, source: Source) -> bool {
         self.runs += 1;
-        let (outcome, used) = run_recorded(Source::Tape(candidate), self.options);
+        let (outcome, used) = run_recorded(source, self.options);
         let is_same = outcome.failure.as_ref().is_some_and(|found| checker(found) == self.wanted);
         if !is_same || size(&outcome, &used) >= size(&self.outcome, &self.best) {
             return false;
         }
         (self.best, self.outcome) = (used, outcome);
         true
+    }
+
+    /// The same for a tape, unless it is the best one.
+    fn attempt(&mut self, candidate: Tape) -> bool {
+        let candidate = candidate.trimmed();
+        if self.is_over() || candidate == self.best {
+            return false;
+        }
+        self.keep_if_smaller(Source::Tape(candidate))
     }
 
     fn with(&self, path: &Path, change: impl FnOnce(&mut Vec<u64>)) -> Tape {
@@ -95,8 +104,10 @@ impl Shrinker {
     /// Tries every kind of step once; returns whether any helped.
     fn pass(&mut self) -> bool {
         let before = size(&self.outcome, &self.best);
+        // Before the array becomes simple: one with many faults and slow members has more findings.
+        self.redraw();
         // The array and its clients first: if they are smaller, every later run is shorter.
-        self.change_pieces(&vec![0], 1, |values, from, to| values[from..to].fill(0));
+        self.change_pieces(&FIRST.to_vec(), 1, |values, from, to| values[from..to].fill(0));
         let mut lanes: Vec<Path> = self.best.lanes.keys().cloned().collect();
         lanes.sort_by_key(|path| std::cmp::Reverse(self.length(path)));
         for path in &lanes {
@@ -113,6 +124,23 @@ impl Shrinker {
             self.lower_values(path);
         }
         size(&self.outcome, &self.best) < before
+    }
+
+    /// Gives the same array, or one with a smaller choice, another course. A cut moves everything behind it to another
+    /// time. So no cut shortens a long run whose finding depends on the time, but among new courses are short ones.
+    fn redraw(&mut self) {
+        let first = FIRST.to_vec();
+        let mut in_vain = 0;
+        while in_vain < REDRAWS_MAX && !self.is_over() {
+            let mut rng = Rng::new(self.runs);
+            let at = rng.below(self.length(&first) as u64 + 1) as usize;
+            let candidate = self.with(&first, |values| {
+                if let Some(value) = values.get_mut(at).filter(|value| **value > 0) {
+                    *value = rng.below(*value);
+                }
+            });
+            in_vain = if self.keep_if_smaller(Source::Redrawn(candidate, rng.next())) { 0 } else { in_vain + 1 };
+        }
     }
 
     /// Removes a whole lane, or else as much of its end as possible.

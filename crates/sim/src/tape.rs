@@ -22,6 +22,9 @@ use std::rc::Rc;
 /// The name of a lane: the fork numbers from the first stream to it.
 pub type Path = Vec<u16>;
 
+/// The name of the first lane.
+pub const FIRST: [u16; 1] = [0];
+
 /// All choices of a run, by lane.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Tape {
@@ -94,12 +97,24 @@ impl fmt::Display for Tape {
 struct LaneState {
     path: Path,
     recorded: Vec<u64>,
-    source: Vec<u64>,
+    /// `None` if it is drawn.
+    source: Option<Vec<u64>>,
 }
 
-/// Records the choices of a run. When it replays, it returns the choices of a tape instead of fresh ones.
+/// Which lanes of a run come from a tape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replayed {
+    /// None: every choice is fresh.
+    Nothing,
+    /// The first one: the array and its clients. All other choices are fresh.
+    First,
+    /// All.
+    All,
+}
+
+/// Records the choices of a run. In a lane that it replays, it returns the choices of a tape instead of fresh ones.
 pub struct Recorder {
-    replays: bool,
+    replayed: Replayed,
     source: Tape,
     lanes: Vec<LaneState>,
 }
@@ -112,10 +127,9 @@ pub struct Lane {
 }
 
 impl Recorder {
-    /// Records choices, or replays this tape and records what it used.
-    pub fn new(replays: Option<Tape>) -> Rc<RefCell<Recorder>> {
-        let is_replay = replays.is_some();
-        Rc::new(RefCell::new(Recorder { replays: is_replay, source: replays.unwrap_or_default(), lanes: Vec::new() }))
+    /// Records choices, of which these are replayed from a tape.
+    pub fn new(replayed: Replayed, source: Tape) -> Rc<RefCell<Recorder>> {
+        Rc::new(RefCell::new(Recorder { replayed, source, lanes: Vec::new() }))
     }
 
     /// The choices so far.
@@ -125,7 +139,12 @@ impl Recorder {
     }
 
     fn open(&mut self, path: Path) -> usize {
-        let source = self.source.lanes.get(&path).cloned().unwrap_or_default();
+        let is_replayed = match self.replayed {
+            Replayed::Nothing => false,
+            Replayed::First => path == FIRST,
+            Replayed::All => true,
+        };
+        let source = is_replayed.then(|| self.source.lanes.get(&path).cloned().unwrap_or_default());
         self.lanes.push(LaneState { path, recorded: Vec::new(), source });
         self.lanes.len() - 1
     }
@@ -134,7 +153,7 @@ impl Recorder {
 impl Lane {
     /// The first lane.
     pub fn first(recorder: &Rc<RefCell<Recorder>>) -> Lane {
-        let index = recorder.borrow_mut().open(vec![0]);
+        let index = recorder.borrow_mut().open(FIRST.to_vec());
         Lane { recorder: recorder.clone(), index, forks: 0 }
     }
 
@@ -150,11 +169,11 @@ impl Lane {
 
     /// Makes a choice below `bound`: `fresh`, or the tape's.
     pub fn choose(&self, bound: u64, fresh: u64) -> u64 {
-        let mut recorder = self.recorder.borrow_mut();
-        let replays = recorder.replays;
-        let lane = &mut recorder.lanes[self.index];
-        let old = lane.source.get(lane.recorded.len()).copied().unwrap_or(0);
-        let value = if replays { old.min(bound - 1) } else { fresh };
+        let lane = &mut self.recorder.borrow_mut().lanes[self.index];
+        let value = match &lane.source {
+            Some(source) => source.get(lane.recorded.len()).copied().unwrap_or(0).min(bound - 1),
+            None => fresh,
+        };
         lane.recorded.push(value);
         value
     }
