@@ -5,7 +5,7 @@
 //! uraid's JSON, taken before and after the text; if an array has changed between, the texts are taken again.
 
 use crate::packages;
-use crate::project::{root, target};
+use crate::project::{cargo, root, target};
 use crate::stage::Tally;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,9 +118,10 @@ pub(crate) fn run(is_short: bool) -> Tally {
     sum
 }
 
-/// Gets the readers, if they are not there.
+/// Builds uraid, and gets the readers, if they are not there.
 fn get(programs: &Path) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
+    done(&mut cargo(&["build", "--quiet", "--package", "uraid"]), "uraid does not build")?;
     fs::create_dir_all(programs).map_err(text)?;
     let python = programs.join("python");
     if !python.join("insights").is_dir() || !python.join("mdstat").is_dir() {
