@@ -101,7 +101,6 @@ impl Enumerator {
         }
         let result = rig.read_all(&live);
         rig.executor.cut();
-        live.worlds[0].shut_down();
         result
     }
 
@@ -146,7 +145,6 @@ impl Enumerator {
         let executor = rig.executor.clone();
         self.run_until(rig, &live, || !executor.is_running(script) && !executor.is_running(alongside))?;
         rig.executor.cut();
-        live.worlds[0].shut_down();
         Ok(())
     }
 }

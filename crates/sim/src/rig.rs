@@ -80,6 +80,16 @@ impl Live {
     }
 }
 
+/// Breaks the cycle of arrays and worlds, which would keep the memory of every run.
+impl Drop for Live {
+    fn drop(&mut self) {
+        // After a panic of the engine its destructors could panic again.
+        if !std::thread::panicking() {
+            self.worlds.iter().for_each(SimWorld::shut_down);
+        }
+    }
+}
+
 impl Rig {
     /// New members for this setup.
     pub fn new(executor: Executor, mut rng: Rng, setup: Rc<Setup>, tally: Rc<RefCell<Tally>>) -> Rig {
@@ -458,7 +468,6 @@ impl Rig {
                 return Err(format!("L3: blocks in use after the stop on shard {shard}: {blocks:?}"));
             }
         }
-        self.power_off_worlds(live);
         Ok(())
     }
 
@@ -524,16 +533,9 @@ impl Rig {
         self.reset_events()
     }
 
-    fn power_off_worlds(&self, live: &Live) {
-        if let Some(world) = live.worlds.first() {
-            world.shut_down();
-        }
-    }
-
     /// Power fails.
     pub fn crash(&mut self, live: Live) -> Result<(), String> {
         self.executor.cut();
-        self.power_off_worlds(&live);
         drop(live);
         let rows = &self.judge.model.row_of;
         if self.judge.model.is_parity() {

@@ -135,12 +135,6 @@ fn assembled(images: &[Option<Vec<u8>>], text: &str) -> StartPlan {
     plan
 }
 
-/// Gives back all memory of a rig: there are thousands.
-fn free(rig: &Rig, live: &Live) {
-    rig.power_off();
-    live.worlds[0].shut_down();
-}
-
 fn config() -> Config {
     Config { pass_window: Sectors(2), ..Config::default() }
 }
@@ -214,7 +208,7 @@ fn cut_off(case: (u32, u16, u16), among: Among, seed: u64, stride: u64) -> (usiz
                     let (executor, end) = (after.executor.clone(), after.executor.now() + Duration::from_secs(60));
                     executor.run(step * 7 % 40, end, || live.started.get().is_some());
                     let again = restarted(&after, images(&after, step), lost, &format!("{text}, the second start"));
-                    free(&after, &live);
+                    after.power_off();
                     (after, live) = again;
                 }
                 run(&after, &live, || live.started.get().is_some());
@@ -229,7 +223,7 @@ fn cut_off(case: (u32, u16, u16), among: Among, seed: u64, stride: u64) -> (usiz
                     println!("{text}: wrong {found:?}, parity of {apart}, written {written:?}");
                 }
                 (sectors, rows) = (sectors + found.len(), rows + apart);
-                free(&after, &live);
+                after.power_off();
             }
         }
         if is_over {
@@ -237,7 +231,7 @@ fn cut_off(case: (u32, u16, u16), among: Among, seed: u64, stride: u64) -> (usiz
         }
         rig.executor.run(stride, end, || left.get() == 0);
     }
-    free(&rig, &live);
+    rig.power_off();
     (sectors, rows)
 }
 
