@@ -15,7 +15,8 @@
 //!
 //! The text after `-` must be in the file exactly once; how lines are indented does not matter. What is between « and »,
 //! or all of it, is replaced by what follows `+`. A text that ends in `;` or `}` is replaced as a statement, any other as
-//! an expression. It must be no part of a constant, of a `const fn` or of a pattern.
+//! an expression. It must be no part of a constant, of a `const fn` or of a pattern, and end with no `let` that names
+//! something: that would end with the choice, also without the fault.
 
 use std::path::{Path, PathBuf};
 
@@ -159,6 +160,10 @@ fn parse_entry(package: &str, place: &str, lines: &[&str]) -> Result<Entry, Stri
     if entry.with.is_empty() && !entry.is_statement() {
         return Err(format!("{}: an expression needs something in its place", entry.id));
     }
+    let last = entry.original().lines().next_back().unwrap_or_default();
+    if last.starts_with("let ") && !last.starts_with("let _ ") {
+        return Err(format!("{}: what its last `let` names would end with the choice; quote the value", entry.id));
+    }
     if entry.original() == entry.with {
         return Err(format!("{}: it changes nothing", entry.id));
     }
@@ -209,6 +214,8 @@ mod tests {
         assert!(list("## a\nfile: a.rs\nfault: f\n- x\n").is_err(), "an expression is replaced by nothing");
         assert!(list("## a\nfile: a.rs\nfault: f\n- «x» «y»\n+ z\n").is_err(), "two marks");
         assert!(list("## a\nfile: a.rs\nfault: f\n- x\n+ x\n").is_err(), "no change");
+        assert!(list("## a\nfile: a.rs\nfault: f\n- let _guard = x;\n+ let _guard = ();\n").is_err(), "it ends early");
+        assert!(list("## a\nfile: a.rs\nfault: f\n- let _ = x();\n").is_ok(), "it names nothing");
         assert!(list("## A B\nfile: a.rs\nfault: f\n- x\n+ y\n").is_err(), "no id");
     }
 
