@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use uraid_layout::LayoutError;
 use uraid_serve::client::{self, ClientError, Running};
-use uraid_serve::log::{complain, print, warn};
+use uraid_serve::log::{complain, print, warn, with_causes};
 use uraid_serve::opening::ServeError;
 use uraid_serve::report::{Report, Verdict};
 use uraid_serve::{asking, member_name, runtime};
@@ -225,8 +225,31 @@ pub(crate) fn fail(args: &FailArgs) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Stops a running array.
+/// Stops a running array, or all of them.
 pub(crate) fn stop(args: &StopArgs) -> Result<(), ClientError> {
+    if !args.scan {
+        return stop_one(args);
+    }
+    let names: Vec<String> = client::running()?.reports.into_iter().map(|report| report.name).collect();
+    if names.is_empty() {
+        warn("no array runs, so none is stopped");
+    }
+    let mut outcome = Ok(());
+    for name in names {
+        let of_one = StopArgs { array: vec![name.clone()], scan: false, control: None, ..*args };
+        match stop_one(&of_one) {
+            // Arrays in an array stop with it.
+            Ok(()) | Err(ClientError::NotRunning { .. }) => {}
+            Err(error) => {
+                warn(&format!("{name}: is not stopped: {}", with_causes(&error)));
+                outcome = Err(ClientError::Words { text: "not all arrays are stopped, see above".to_owned() });
+            }
+        }
+    }
+    outcome
+}
+
+fn stop_one(args: &StopArgs) -> Result<(), ClientError> {
     let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
     let report = client.status()?;
     client::check_words(&report, &args.array)?;

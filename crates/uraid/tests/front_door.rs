@@ -220,3 +220,23 @@ fn words_in_another_order_and_words_of_mdadm_are_answered_with_the_command() {
     assert!(done.stdout.starts_with(&format!("{m1}: re-added to asked, ")), "{done:?}");
     served.stop().expect_done();
 }
+
+#[test]
+fn stop_scan_stops_every_array_and_says_which_it_could_not() {
+    let scratch = Scratch::new();
+    scratch.uraid(["stop", "--scan"]).expect_done();
+    let mut served = Vec::new();
+    for name in ["first", "second"] {
+        let members = scratch.members(name, 2, 8 * MIB);
+        scratch.create(name, "--level 1 --raid-devices 2 --assume-clean", &members);
+        served.push(scratch.ready(&[], &members));
+    }
+    let client = served[1].client();
+    let done =
+        scratch.uraid(["stop", "--scan"]).expect_refused(&["second: is not stopped: ", "not all arrays are stopped"]);
+    assert_eq!(done.stdout, "first: stopped\n");
+    drop(client);
+    let done = scratch.uraid(["stop", "-s"]).expect_done();
+    assert_eq!(done.stdout, "second: stopped\n");
+    served.into_iter().for_each(|served| assert_eq!(served.end().code, Some(0)));
+}

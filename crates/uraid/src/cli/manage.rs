@@ -61,6 +61,7 @@ EXAMPLES
   uraid stop home
   uraid stop --control /tmp/home.ctl
   uraid stop --all home
+  uraid stop --scan
 
 Refused while clients with write access are connected: one of them may have a file system of the
 array mounted. Disconnect them first (umount, nbd-client -d), or use --force. SIGTERM, as from
@@ -80,12 +81,15 @@ pub(crate) struct StopArgs {
     /// Stop the other arrays of the same process, too
     #[arg(long)]
     pub all: bool,
+    /// Stop all arrays that run
+    #[arg(short, long, conflicts_with_all = ["array", "control", "all"])]
+    pub scan: bool,
     /// Stop even if clients with write access are connected: a file system that is mounted from the array loses its
     /// disk
     #[arg(long)]
     pub force: bool,
     /// The array's name, or its members: one is enough
-    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    #[arg(required_unless_present_any = ["control", "scan"], value_name = "ARRAY")]
     pub array: Vec<String>,
 }
 
