@@ -183,7 +183,7 @@ fn every_option_of_mdadm_is_taken_or_refused_by_name_with_a_reason() {
         ("serve --chunk 64K a", "error: --chunk: `uraid serve` does not take it, only create, copy, detail, bench\n"),
         (
             "serve --scan",
-            "error: --scan: `uraid serve` does not take it, only examine, detail; uraid does not look for members ",
+            "error: --scan: `uraid serve` does not take it, only examine, detail, stop; uraid does not look for members ",
         ),
         ("fail --test home m1", "error: --test: `uraid fail` does not take it, only detail\n"),
         ("create --stop home", "error: --stop: uraid has subcommands where mdadm has modes: uraid stop ARRAY\n"),

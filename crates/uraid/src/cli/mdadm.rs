@@ -25,7 +25,8 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["--zero-superblock"], "zero-superblock MEMBER..."),
 ];
 
-const NO_SEARCH: &str = "does not look for members itself: `uraid serve` takes all members of an array";
+const NO_SEARCH: &str =
+    "does not look for members itself: `uraid serve` takes all members, or --uuid UUID and the folders to look in";
 const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal: a raid5 with create --consistency-policy=ppl has no write hole";
