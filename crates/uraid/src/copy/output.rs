@@ -215,7 +215,7 @@ impl Output {
     /// Makes a stretch zeroes.
     pub(super) fn write_zeroes(&mut self, range: Range) -> io::Result<()> {
         let (mut at, end) = (byte(range.start), byte(range.end()));
-        while at < end && self.kind != Kind::File {
+        while at < end && !self.is_zeroes() {
             let part = &ZEROES[..(end - at).min(ZEROES.len() as u64) as usize];
             match self.kind {
                 Kind::File | Kind::BlockDevice => self.file.write_all_at(part, at)?,
@@ -224,6 +224,11 @@ impl Output {
             at += part.len() as u64;
         }
         Ok(())
+    }
+
+    /// A file is new, and holes where nothing was written.
+    pub(super) fn is_zeroes(&self) -> bool {
+        self.kind == Kind::File
     }
 
     /// Makes what was written durable; a stream cannot promise that.

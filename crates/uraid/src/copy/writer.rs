@@ -75,6 +75,10 @@ trait Sink {
     fn path(&self) -> &Path;
     fn write(&mut self, range: Range, bytes: &[u8]) -> io::Result<()>;
     fn write_zeroes(&mut self, range: Range) -> io::Result<()>;
+    /// Whether what is not written reads as zeroes, so that zeroes are no work.
+    fn is_zeroes(&self) -> bool {
+        false
+    }
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -89,6 +93,10 @@ impl Sink for Output {
 
     fn write_zeroes(&mut self, range: Range) -> io::Result<()> {
         Output::write_zeroes(self, range)
+    }
+
+    fn is_zeroes(&self) -> bool {
+        Output::is_zeroes(self)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -130,6 +138,9 @@ impl<S: Sink> Work<S> {
             Job::Zero(range) => (range, State::Copied),
             Job::Lost(range) => (range, State::Lost),
         };
+        if self.output.is_zeroes() {
+            return self.wrote(range, state);
+        }
         // Save the map also within a stretch, which may be the whole array.
         let mut at = range.start;
         while at < range.end() {
