@@ -92,6 +92,40 @@ fn a_file_below_a_mounted_loop_device_is_not_written() {
     assert_eq!(fs::read_to_string(place.join("kept")).expect("it is there"), "kept");
 }
 
+/// ```text
+///   image <- first <- second, which is swap space or mounted
+/// ```
+#[test]
+fn a_file_or_device_below_loop_devices_that_the_system_uses_is_not_written() {
+    let scratch = Scratch::new();
+    let (image, other, place) =
+        (scratch.member("image", 40 * MIB), scratch.member("other", 40 * MIB), scratch.path("fs"));
+    fs::create_dir(&place).expect("a folder");
+    let Some(first) = LoopDevice::new(&image) else {
+        println!("not run: no loop device here");
+        return;
+    };
+    let Some(second) = LoopDevice::new(first.path()) else { panic!("losetup made one") };
+    let part = PathBuf::from(format!("{}@20M+10M", image.display()));
+    let device = text(second.path());
+    for (make, begin, end) in [
+        (vec!["mkswap", device], vec!["swapon", device], vec!["swapoff", device]),
+        (vec!["mkfs.ext4", "-q", "-F", device], vec!["mount", device, text(&place)], vec!["umount", text(&place)]),
+    ] {
+        if !system(&make) || !system(&begin) {
+            println!("not run: {begin:?}");
+            continue;
+        }
+        let _end = Undo(&end);
+        for member in [&image, &first.path().to_owned(), &part] {
+            let done =
+                create(&scratch, &[member, &other]).expect_refused(&[&format!("is what {device} shows, which is ")]);
+            assert!(done.stderr.contains(&format!(": {}, then try again", end.join(" "))), "{done:?}");
+        }
+    }
+    second.wait_until_free();
+}
+
 /// One line to the control socket, and the line that comes back.
 fn ask(scratch: &Scratch, line: &str) -> String {
     let mut stream = UnixStream::connect(scratch.path("asked.ctl")).expect("the server is ready");

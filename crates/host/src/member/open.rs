@@ -169,11 +169,12 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     let bytes = window.map_or(0..u64::MAX, |window| window.offset..window.end().unwrap_or(u64::MAX));
     let (own, origin) = (identity(&before), Origin::of(path, &before, bytes));
     let registration = register(name, origin.identity, origin.bytes.clone())?;
-    if access == Access::ReadWrite
-        && origin.identity.inode != 0
-        && let Some(used_as) = system_use(origin.identity, &origin.bytes).filter(|_| !is_block_device)
-    {
-        return Err(OpenError::UsedBySystem { path: name.into(), used_as });
+    let free_of_system = || {
+        let use_now = (access == Access::ReadWrite).then(|| system_use(origin.identity, &origin.bytes)).flatten();
+        use_now.map_or(Ok(()), |used_as| Err(OpenError::UsedBySystem { path: name.into(), used_as }))
+    };
+    if !is_block_device {
+        free_of_system()?;
     }
     // On a block device O_EXCL excludes mounts, the kernel's md and other users of O_EXCL. Do not use it for a window:
     // the rest of the disk may be in use.
@@ -185,6 +186,10 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
         .custom_flags(exclusive | libc::O_NOCTTY)
         .open(path)
         .map_err(|error| failed(name, "open", &error))?;
+    // A loop device on a device does not claim it: O_EXCL has not met it.
+    if is_block_device {
+        free_of_system()?;
+    }
     let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
     if identity(&status) != own {
         // The file was replaced between the two checks.

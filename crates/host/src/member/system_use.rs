@@ -1,5 +1,7 @@
-//! What the system uses a regular file for: swap space, or a loop device that is mounted or has a user of its own.
-//! Owns: [`system_use`]. Not here: locks of other processes (`locks`), block devices, which the kernel guards with O_EXCL.
+//! What the system uses a file for: swap space, or a loop device on it, or on that, which is mounted, swap space, or has a
+//! user of its own.
+//! Owns: [`system_use`]. Not here: locks of other processes (`locks`), users of a block device itself, which the kernel
+//! guards with O_EXCL.
 //! Invariant: only what the system says now. What it hides from this user counts as no use.
 //!
 //! Nothing else guards a file: the kernel writes to swap space and below a mount without a lock.
@@ -10,22 +12,39 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Says in words what uses these bytes of a file for writing, and how to end that; `None`: nothing does.
+/// How many loop devices on loop devices are followed; the kernel allows fewer.
+const FLOORS_MAX: usize = 16;
+
+/// Says in words what uses these bytes of a file or device for writing, and how to end that; `None`: nothing does.
 pub(super) fn system_use(file: Identity, bytes: &Range<u64>) -> Option<String> {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let is_it = |path: &Path| fs::metadata(path).is_ok_and(|status| identity(&status) == file);
-    if let Some(path) = swap_files(&swaps).find(|path| is_it(path)) {
+    if file.inode != 0
+        && let Some(path) = swap_names(&swaps, "file").find(|path| is_it(path))
+    {
         return Some(format!("is swap space: swapoff {}", path.display()));
     }
-    let devices = fs::read_dir("/sys/block").ok()?.flatten();
-    let loops = devices.filter(|device| device.file_name().to_string_lossy().starts_with("loop"));
-    loops.map(|device| device.path()).find_map(|device| loop_use(&device, file, bytes))
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    above(file, bytes, &Uses { swaps, mounts }, FLOORS_MAX)
 }
 
-/// The files of /proc/swaps; spaces in their names are `\040`.
-fn swap_files(swaps: &str) -> impl Iterator<Item = PathBuf> + '_ {
+/// What the system says of its devices.
+struct Uses {
+    swaps: String,
+    mounts: String,
+}
+
+/// The use of a loop device that shows some of these bytes, or of one on that.
+fn above(file: Identity, bytes: &Range<u64>, uses: &Uses, floors: usize) -> Option<String> {
+    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let mut loops = devices.filter(|device| device.file_name().to_string_lossy().starts_with("loop"));
+    loops.find_map(|device| loop_use(&device.path(), (file, bytes), uses, floors.checked_sub(1)?))
+}
+
+/// The files or devices of /proc/swaps, by the kind that it says; spaces in their names are `\040`.
+fn swap_names<'a>(swaps: &'a str, kind: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
     let words = swaps.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-    words.filter(|words| words.get(1) == Some(&"file")).map(|words| unescaped(words[0]).into())
+    words.filter(move |words| words.get(1) == Some(&kind)).map(|words| unescaped(words[0]).into())
 }
 
 fn unescaped(name: &str) -> String {
@@ -34,13 +53,12 @@ fn unescaped(name: &str) -> String {
         .fold(name.to_owned(), |name, (code, text)| name.replace(code, text))
 }
 
-/// Who uses a loop device, given by its folder in sysfs, if it shows some of these bytes.
-fn loop_use(folder: &Path, file: Identity, bytes: &Range<u64>) -> Option<String> {
+/// The use of a loop device, given by its folder in sysfs, if it shows some of these bytes.
+fn loop_use(folder: &Path, (file, bytes): (Identity, &Range<u64>), uses: &Uses, floors: usize) -> Option<String> {
     // Most loop devices have no file: look before anything is opened.
     folder.join("loop").exists().then_some(())?;
     let node = Path::new("/dev").join(folder.file_name()?);
-    let device = number(folder)?;
-    let under = under_loop(device, &node)?;
+    let under = under_loop(number(folder)?, &node)?;
     let end = under.length.map_or(u64::MAX, |length| under.offset.saturating_add(length));
     if under.identity != file || end <= bytes.start || bytes.end <= under.offset {
         return None;
@@ -50,19 +68,25 @@ fn loop_use(folder: &Path, file: Identity, bytes: &Range<u64>) -> Option<String>
     }
     let parts = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let parts: Vec<PathBuf> = parts.filter(|part| part.join("partition").exists()).collect();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    std::iter::once(folder).chain(parts.iter().map(PathBuf::as_path)).find_map(|part| {
-        let holder = fs::read_dir(part.join("holders")).ok().and_then(|mut holders| holders.next()?.ok());
-        let name = part.file_name()?.to_string_lossy();
-        match (mounted_on(&mounts, number(part)?), holder) {
-            (Some(place), _) => Some(format!("is what /dev/{name} shows, which is mounted: umount {place}")),
-            (None, Some(user)) => {
-                let user = user.file_name();
-                Some(format!("is what /dev/{name} shows, which {} uses: stop that", user.to_string_lossy()))
-            }
-            (None, None) => None,
-        }
-    })
+    std::iter::once(folder).chain(parts.iter().map(PathBuf::as_path)).find_map(|part| part_use(part, uses, floors))
+}
+
+/// The use of a loop device or of a partition of one.
+fn part_use(part: &Path, uses: &Uses, floors: usize) -> Option<String> {
+    let (name, device) = (part.file_name()?.to_string_lossy().into_owned(), number(part)?);
+    let node = PathBuf::from(format!("/dev/{name}"));
+    if let Some(place) = mounted_on(&uses.mounts, device) {
+        return Some(format!("is what /dev/{name} shows, which is mounted: umount {place}"));
+    }
+    if swap_names(&uses.swaps, "partition").any(|swap| swap == node) {
+        return Some(format!("is what /dev/{name} shows, which is swap space: swapoff /dev/{name}"));
+    }
+    let holder = fs::read_dir(part.join("holders")).ok().and_then(|mut holders| holders.next()?.ok());
+    if let Some(user) = holder {
+        let user = user.file_name();
+        return Some(format!("is what /dev/{name} shows, which {} uses: stop that", user.to_string_lossy()));
+    }
+    above(Identity { device, inode: 0 }, &(0..u64::MAX), uses, floors)
 }
 
 /// Where a device is mounted, by the lines of /proc/self/mountinfo: `36 35 7:0 / /mnt rw shared:1 - ext4 /dev/loop0 rw`.
@@ -86,12 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_swap_space_are_found_and_partitions_are_not() {
+    fn files_and_devices_of_swap_space_are_found_by_their_kind() {
         let swaps = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
                      /dev/sda2                               partition\t1048572\t\t0\t\t-2\n\
                      /var/swap\\040space                       file\t\t8188\t\t0\t\t-3\n";
-        assert_eq!(swap_files(swaps).collect::<Vec<_>>(), [PathBuf::from("/var/swap space")]);
-        assert_eq!(swap_files("").count(), 0);
+        assert_eq!(swap_names(swaps, "file").collect::<Vec<_>>(), [PathBuf::from("/var/swap space")]);
+        assert_eq!(swap_names(swaps, "partition").collect::<Vec<_>>(), [PathBuf::from("/dev/sda2")]);
+        assert_eq!(swap_names("", "file").count(), 0);
     }
 
     #[test]
