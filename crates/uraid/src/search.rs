@@ -2,17 +2,17 @@
 //! Owns: which files and devices are looked at, waiting for members that are late. Not here: whether an array starts
 //! (`engine::assemble`), the claims (`opening`).
 //! Invariant: nothing is written, and nothing is claimed. What has no superblock, or that of another array, is not the
-//! array's: it is left out without a word.
+//! array's: it is left out without a word. One that may not be read is named.
 
-use crate::probe::{Probe, probe};
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::FileTypeExt;
+use crate::probe::{Probe, ProbeError, probe};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 use uraid_engine::{AssembleOptions, Candidate, assemble};
 use uraid_format::uuid;
-use uraid_serve::log::warn;
+use uraid_serve::log::{warn, with_causes};
 
 /// How often it looks for members that are late.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -60,9 +60,9 @@ impl Search<'_> {
     /// Looks until all members are there, or `run_after` is over.
     pub(crate) fn run(&self, options: &AssembleOptions) -> Result<Members, SearchError> {
         let began = Instant::now();
-        let mut is_said = false;
+        let (mut is_said, mut denied) = (false, BTreeSet::new());
         loop {
-            let found = self.look()?;
+            let found = self.look(&mut denied)?;
             let candidates: Vec<Candidate> = found.values().map(candidate).collect();
             let is_whole = assemble(&candidates, options).is_ok_and(|plan| plan.missing.is_empty());
             let Some(time) = self.run_after.filter(|_| !is_whole) else {
@@ -96,11 +96,20 @@ impl Search<'_> {
         Ok(Members { names: found.into_keys().collect(), run })
     }
 
-    /// The members that are there now, by name.
-    fn look(&self) -> Result<BTreeMap<String, Probe>, SearchError> {
+    /// The members that are there now, by name. `denied`: those that this user may not read, and that were mentioned.
+    fn look(&self, denied: &mut BTreeSet<String>) -> Result<BTreeMap<String, Probe>, SearchError> {
         let mut found: BTreeMap<String, Probe> = BTreeMap::new();
         for name in self.names()? {
-            let Ok(probed) = probe(&name, self.time_max) else { continue };
+            let probed = match probe(&name, self.time_max) {
+                Ok(probed) => probed,
+                Err(error) => {
+                    // Of all the devices of a system, an ordinary user may read few.
+                    if is_denied(&error) && !self.places.is_empty() && denied.insert(name) {
+                        warn(&format!("{}: whether it is a member is not known", with_causes(&error)));
+                    }
+                    continue;
+                }
+            };
             if probed.superblock.set_uuid != self.uuid {
                 continue;
             }
@@ -143,9 +152,20 @@ impl Search<'_> {
             }
         }
         names.sort();
-        names.dedup();
+        // One device with several names is one: /dev/disk/by-id has a link by its model and one by its number.
+        let mut known = BTreeSet::new();
+        names.retain(|name| fs::metadata(name).map_or(true, |status| known.insert(identity(&status))));
         Ok(names)
     }
+}
+
+/// What is the same for all names of a file or device.
+fn identity(status: &fs::Metadata) -> (u64, u64) {
+    if status.file_type().is_block_device() { (status.rdev(), 0) } else { (status.dev(), status.ino()) }
+}
+
+fn is_denied(error: &ProbeError) -> bool {
+    matches!(error, ProbeError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn candidate(probe: &Probe) -> Candidate {

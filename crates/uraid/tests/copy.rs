@@ -232,6 +232,26 @@ fn a_copy_that_was_killed_before_it_made_its_output_begins_again() {
 }
 
 #[test]
+fn a_copy_to_a_closed_standard_output_is_refused() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    filled(&scratch, "lost", "-l 1 -n 2 --assume-clean", &members);
+    let line = format!(
+        "exec {} copy {} {} - \"$@\" >&-",
+        scratch.binary().display(),
+        members[0].display(),
+        members[1].display()
+    );
+    let output = std::process::Command::new("sh").args(["-c", &line]).output().expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("standard output is closed"), "{said}");
+    // /dev/null by a shell is what somebody wants who measures.
+    let mut command = scratch.command(words(&[], &members, Path::new("-")));
+    assert!(command.stdout(Stdio::null()).status().expect("runs").success());
+}
+
+#[test]
 fn an_output_that_ends_early_is_said_with_its_reason() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 8 * MIB);

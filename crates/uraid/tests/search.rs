@@ -105,6 +105,28 @@ fn a_member_that_comes_late_is_waited_for() {
     assert_eq!(served.stop().code, Some(0));
 }
 
+/// `/dev/disk/by-id` has a link for the model and one for the number of each disk.
+#[test]
+fn a_device_with_several_names_is_one_member() {
+    let scratch = Scratch::new();
+    let (_, members, uuid) = folder(&scratch, "-l 5 -n 3 --assume-clean", 3);
+    let links = scratch.path("by-id");
+    fs::create_dir(&links).expect("room");
+    for (nth, member) in members.iter().enumerate() {
+        for kind in ["ata", "wwn"] {
+            std::os::unix::fs::symlink(member, links.join(format!("{kind}-{nth}"))).expect("room");
+        }
+    }
+    let (links, pattern) = (links.to_str().expect("text").to_owned(), format!("{}/*", links.display()));
+    for places in [vec![links.as_str()], vec![&pattern], vec![&links, &pattern]] {
+        let words: Vec<&str> = ["--uuid", &uuid].into_iter().chain(places).collect();
+        let served = serve(&scratch, &words);
+        served.wait_until_ready();
+        assert_eq!(picture(&scratch), "[3/3] [UUU]", "{words:?}");
+        served.stop().expect_done();
+    }
+}
+
 #[test]
 fn what_is_not_found_is_said_with_the_places() {
     let scratch = Scratch::new();

@@ -83,6 +83,9 @@ pub(crate) enum OutputError {
     /// OUT is a terminal, which cannot show raw bytes.
     #[error("standard output is a terminal: give a file, or a pipe to a program")]
     Terminal,
+    /// OUT is `-`, and this process has no standard output.
+    #[error("standard output is closed: give a file, or a pipe to a program")]
+    Closed,
 }
 
 /// The expected state of OUT.
@@ -265,6 +268,13 @@ fn standard_output(members: &[String]) -> Result<Output, OutputError> {
     }
     let file = File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?);
     let status = file.metadata().map_err(failed)?;
+    // Rust gives a process whose standard output is closed /dev/null, for reading and writing; a shell opens that for
+    // writing only.
+    let is_null = status.file_type().is_char_device() && status.rdev() == rustix::fs::makedev(1, 3);
+    let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| failed(errno.into()))?;
+    if is_null && flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDWR {
+        return Err(OutputError::Closed);
+    }
     refuse_member(&path, &status, members)?;
     // A shell opened it: nothing has asked whether it may be overwritten.
     if (status.is_file() || status.file_type().is_block_device())
