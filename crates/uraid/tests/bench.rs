@@ -267,7 +267,7 @@ fn a_picture_that_cannot_be_written_is_refused_before_anything_is_measured() {
     let scratch = Scratch::new();
     let nowhere = scratch.path("no/such/folder.svg");
     let done = scratch.uraid(words("bench --scenario all --plot").into_iter().chain([nowhere]));
-    done.expect_refused(&["no/such/folder.svg", "No such file"]);
+    done.expect_refused(&["no/such/folder.svg", "not found"]);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn options_that_mean_nothing_to_a_word_are_wrong_usage() {
         assert!(done.stderr.starts_with("error: ") && done.stderr.contains(expected), "{}", done.stderr);
     }
     let taken = "--rw read --bs 8K --iodepth 2 --jobs 2 --shards 2 --offset 4K --size 1M --gtod-reduce";
-    bench(&scratch, &format!("nbd {uri} {taken}"), &[]).expect_refused(&["connecting: No such file"]);
+    bench(&scratch, &format!("nbd {uri} {taken}"), &[]).expect_refused(&["connecting: not found"]);
 }
 
 #[test]
