@@ -37,6 +37,10 @@ use uraid_serve::log::{self, complain, warn};
 use uraid_serve::pass_calls::PassCall;
 
 fn main() -> ExitCode {
+    uraid_host::with_stack(command)
+}
+
+fn command() -> ExitCode {
     // A write beyond the limit on file sizes is an error that is told.
     uraid_host::ignore_signals_of_writes();
     let outcome = run(&cli::Cli::read().command);

@@ -69,14 +69,17 @@ fn the_end_of_the_processor_time_stops_an_array_cleanly() {
 
 #[test]
 fn a_small_stack_is_enough() {
-    let scratch = Scratch::new();
-    array(&scratch);
-    let served = Served::start(&mut limited(&scratch, "-s 256", &["serve", "m0", "m1"]));
-    served.wait_until_ready();
-    served.write_all(0, &pattern(2, MIB as usize));
-    assert_eq!(served.stop().code, Some(0));
-    for words in [&["examine", "m0"][..], &["detail", "m0", "m1"], &["copy", "m0", "m1", "out"]] {
-        let output = limited(&scratch, "-s 256", words).output().expect("sh runs");
-        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    for stack in [32, 100, 256] {
+        let (scratch, stack) = (Scratch::new(), format!("-s {stack}"));
+        array(&scratch);
+        let served = Served::start(&mut limited(&scratch, &stack, &["serve", "m0", "m1"]));
+        served.wait_until_ready();
+        served.write_all(0, &pattern(2, MIB as usize));
+        assert_eq!(limited(&scratch, &stack, &["list"]).output().expect("sh runs").status.code(), Some(0));
+        assert_eq!(served.stop().code, Some(0));
+        for words in [&["examine", "m0"][..], &["detail", "m0", "m1"], &["copy", "m0", "m1", "out"], &["--help"]] {
+            let output = limited(&scratch, &stack, words).output().expect("sh runs");
+            assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
     }
 }
