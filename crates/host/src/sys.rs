@@ -399,6 +399,7 @@ pub(crate) fn set_direct(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 // From linux/fs.h: _IO(0x12, n), and _IOR(0x12, 114, size_t).
+const BLKROGET: libc::Ioctl = 0x125e;
 const BLKSSZGET: libc::Ioctl = 0x1268;
 const BLKPBSZGET: libc::Ioctl = 0x127b;
 const BLKDISCARD: libc::Ioctl = 0x1277;
@@ -410,6 +411,14 @@ pub(crate) fn block_size_bytes(fd: RawFd) -> Result<u64, Errno> {
     // SAFETY: BLKGETSIZE64 writes one u64.
     check(unsafe { libc::ioctl(fd, BLKGETSIZE64, &mut bytes) })?;
     Ok(bytes)
+}
+
+/// Whether the system refuses writes to a block device.
+pub(crate) fn is_block_read_only(fd: RawFd) -> Result<bool, Errno> {
+    let mut is_read_only: c_int = 0;
+    // SAFETY: BLKROGET writes one int.
+    check(unsafe { libc::ioctl(fd, BLKROGET, &mut is_read_only) })?;
+    Ok(is_read_only != 0)
 }
 
 /// A block device's logical and physical block in bytes.

@@ -121,8 +121,13 @@ pub fn serve(words: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Back
     let status = server.child.wait().map_err(failed(&log))?;
     let _ = fs::remove_file(&log);
     let code = status.code().and_then(|code| u8::try_from(code).ok());
-    if code.is_none() {
-        warn(&format!("the server in the background has ended: {status}"));
+    if code.is_none() || server.passed_on == 0 {
+        let place = if server.passed_on == 0 {
+            format!(", and nothing is in its log {}", log.display())
+        } else {
+            String::new()
+        };
+        warn(&format!("the server in the background has ended: {status}{place}"));
     }
     // A server that is told to stop before it is ready ends with success, but nothing is served.
     Ok(code.filter(|code| *code != 0).map_or(ExitCode::FAILURE, ExitCode::from))

@@ -47,6 +47,7 @@ impl ClaimError {
             ClaimError::Open(error) => match error {
                 OpenError::NotFound { .. } | OpenError::Empty { .. } | OpenError::Os { .. } => true,
                 OpenError::Permission { .. }
+                | OpenError::ReadOnlyDevice { .. }
                 | OpenError::InUse { .. }
                 | OpenError::ClaimedTwice { .. }
                 | OpenError::IsDirectory { .. }

@@ -4,8 +4,8 @@
 //! Spec: www.jsonrpc.org/specification, without batches and notifications: a request without an id is refused.
 
 use crate::pass_calls::{self, PassCall};
-use crate::strict_json;
-use serde_json::{Value, json};
+use crate::{names, strict_json};
+use serde_json::{Map, Value, json};
 use uraid_format::bitmap::WRITE_BEHIND_MAX;
 use uraid_format::{FlagChange, MemberFlag};
 
@@ -201,61 +201,75 @@ pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
     if request.get("jsonrpc") != Some(&json!("2.0")) {
         return fail(RpcError::INVALID_REQUEST, "jsonrpc is not \"2.0\"");
     }
-    let param = |name| request.get("params").and_then(|params| params.get(name));
-    let is_set = |name| param(name).and_then(Value::as_bool).unwrap_or(false);
-    let method = match (request.get("method").and_then(Value::as_str), members(&param)) {
-        (Some("status"), _) => Method::Status,
-        (Some("stop"), _) => Method::Stop { all: is_set("all"), force: is_set("force") },
-        (Some("readonly"), _) => Method::Access { is_read_only: true },
-        (Some("readwrite"), _) => Method::Access { is_read_only: false },
-        (Some("fail"), Some(members)) => Method::Fail { members },
-        (Some("add"), Some(members)) => match NewDevice::parse_all(members, param("flags")) {
-            Some(members) => Method::Add { members, force: is_set("force") },
-            None => {
-                let text = "\"flags\" has an object for each member: {\"write-mostly\": true or false, \"failfast\": true or \
-                            false}, or {}";
-                return fail(RpcError::INVALID_PARAMS, text);
-            }
-        },
-        (Some("re-add"), Some(members)) => Method::ReAdd { members },
-        (Some("remove"), Some(members)) => Method::Remove { members },
-        (Some(name), Some(members)) if flag_called(name).is_some() => Method::SetFlag {
-            members,
-            flag: flag_called(name).expect("it was found"),
-            is_set: param("set").and_then(Value::as_bool).unwrap_or(true),
-        },
-        (Some("replace"), Some(members)) => match with(&param) {
-            Some(with) => Method::Replace { members, with },
-            None => return fail(RpcError::INVALID_PARAMS, "\"with\" is a list of paths"),
-        },
-        (Some(name @ ("fail" | "add" | "re-add" | "remove" | "replace" | "write-mostly" | "failfast")), None) => {
-            let text = format!("{name} takes {{\"members\": [path or slot, ...]}}, or {{\"member\": path or slot}}");
-            return fail(RpcError::INVALID_PARAMS, &text);
+    let method = match request.get("method").and_then(Value::as_str) {
+        Some(name) => method_called(name, request.get("params")).map_err(|error| (answer_id.clone(), error))?,
+        None => return fail(RpcError::INVALID_REQUEST, "no method"),
+    };
+    answerable(id).map(|id| Call { id, method }).or_else(|text| fail(RpcError::INVALID_REQUEST, text))
+}
+
+/// A method with its parameters. One that it does not know is refused: it would be one that the caller counts on.
+fn method_called(name: &str, params: Option<&Value>) -> Result<Method, RpcError> {
+    let invalid = |text: String| RpcError::new(RpcError::INVALID_PARAMS, text);
+    let none = Map::new();
+    let params = match params {
+        None | Some(Value::Null) => &none,
+        Some(Value::Object(params)) => params,
+        Some(_) => return Err(invalid("\"params\" is an object".to_owned())),
+    };
+    let param = |name| params.get(name);
+    let switch = |name: &'static str, or: bool| match param(name) {
+        None | Some(Value::Null) => Ok(or),
+        Some(value) => value.as_bool().ok_or_else(|| invalid(format!("\"{name}\" is true or false"))),
+    };
+    let members = || {
+        let text =
+            format!("{name} takes {{\"members\": [\"path or slot\", ...]}}, or {{\"member\": \"path or slot\"}}");
+        members(&param).ok_or_else(|| invalid(text))
+    };
+    let method = match name {
+        "status" => Method::Status,
+        "stop" => Method::Stop { all: switch("all", false)?, force: switch("force", false)? },
+        "readonly" => Method::Access { is_read_only: true },
+        "readwrite" => Method::Access { is_read_only: false },
+        "fail" => Method::Fail { members: members()? },
+        "add" => {
+            let text = "\"flags\" has an object for each member: {\"write-mostly\": true or false, \"failfast\": true or \
+                        false}, or {}";
+            let members = NewDevice::parse_all(members()?, param("flags")).ok_or_else(|| invalid(text.to_owned()))?;
+            Method::Add { members, force: switch("force", false)? }
         }
-        (Some("bitmap"), _) => match BitmapCall::parse(&param) {
-            Some(call) => Method::Bitmap(call),
-            None => {
-                let text = "bitmap takes {\"bitmap\": \"internal\", \"chunk_sectors\": sectors or null, \
-                            \"write_behind\": 0 to 16383 or null}, or \
-                            {\"bitmap\": \"none\"}";
-                return fail(RpcError::INVALID_PARAMS, text);
-            }
-        },
-        (Some(name), _) => match PassCall::parse(name, &param) {
-            Some(Ok(call)) => Method::Passes(call),
-            Some(Err(text)) => return Err((answer_id, pass_calls::invalid(text))),
-            None => {
+        "re-add" => Method::ReAdd { members: members()? },
+        "remove" => Method::Remove { members: members()? },
+        "replace" => {
+            let with = with(&param).ok_or_else(|| invalid("\"with\" is a list of paths".to_owned()))?;
+            Method::Replace { members: members()?, with }
+        }
+        "bitmap" => {
+            let text = "bitmap takes {\"bitmap\": \"internal\", \"chunk_sectors\": sectors or null, \
+                        \"write_behind\": 0 to 16383 or null}, or {\"bitmap\": \"none\"}";
+            Method::Bitmap(BitmapCall::parse(&param).ok_or_else(|| invalid(text.to_owned()))?)
+        }
+        name => match (flag_called(name), PassCall::parse(name, &param)) {
+            (Some(flag), _) => Method::SetFlag { members: members()?, flag, is_set: switch("set", true)? },
+            (None, Some(call)) => Method::Passes(call.map_err(pass_calls::invalid)?),
+            (None, None) => {
                 let text = format!(
                     "no such method, expected status, fail, add, re-add, remove, replace, write-mostly, failfast, bitmap, \
                      readonly, readwrite, stop, {}",
                     PassCall::NAMES
                 );
-                return fail(RpcError::METHOD_NOT_FOUND, &text);
+                return Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text));
             }
         },
-        (None, _) => return fail(RpcError::INVALID_REQUEST, "no method"),
     };
-    answerable(id).map(|id| Call { id, method }).or_else(|text| fail(RpcError::INVALID_REQUEST, text))
+    let (_, known) = words(&method);
+    // One member needs no list.
+    let is_known = |name: &str| known.get(name).is_some() || name == "member" && known.get("members").is_some();
+    match params.keys().find(|name| !is_known(name)) {
+        Some(unknown) => Err(invalid(format!("{name} takes no \"{}\"", names::printable(unknown)))),
+        None => Ok(method),
+    }
 }
 
 /// The id that an answer can carry.
@@ -293,7 +307,13 @@ fn with<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec<St
 
 /// A request as a line, with its end.
 pub(crate) fn call_line(method: &Method) -> String {
-    let (name, params) = match method {
+    let (name, params) = words(method);
+    format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
+}
+
+/// The name of a method, and all parameters that it takes.
+fn words(method: &Method) -> (&'static str, Value) {
+    match method {
         Method::Status => ("status", json!({})),
         Method::Fail { members } => ("fail", json!({ "members": members })),
         Method::Add { members, force } => {
@@ -310,8 +330,7 @@ pub(crate) fn call_line(method: &Method) -> String {
         Method::Stop { all, force } => ("stop", json!({ "all": all, "force": force })),
         Method::Bitmap(call) => ("bitmap", call.params()),
         Method::Passes(call) => call.line(),
-    };
-    format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
+    }
 }
 
 /// An answer as a line, with its end.
@@ -411,6 +430,17 @@ mod tests {
         for params in ["{\"members\":[]}", "{\"members\":[1]}", "{\"members\":[\"1\"],\"member\":\"2\"}"] {
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"fail\",\"params\":{params}}}");
             assert_eq!(code(line.as_bytes()), RpcError::INVALID_PARAMS, "{params}");
+        }
+        for (name, params) in [
+            ("fail", "{\"members\":[\"1\"],\"force\":true}"),
+            ("stop", "{\"all\":\"no\"}"),
+            ("stop", "{\"everything\":true}"),
+            ("speed", "{\"maximum\":5}"),
+            ("failfast", "{\"members\":[\"1\"],\"set\":\"no\"}"),
+            ("status", "[]"),
+        ] {
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{name}\",\"params\":{params}}}");
+            assert_eq!(code(line.as_bytes()), RpcError::INVALID_PARAMS, "{name} {params}");
         }
         assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"method\":\"stop\"}"), RpcError::INVALID_REQUEST, "no id");
         assert_eq!(code(b"{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"stop\"}"), RpcError::INVALID_REQUEST);

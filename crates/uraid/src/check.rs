@@ -4,6 +4,7 @@
 //! Invariant: text and JSON say the same.
 
 use crate::cli::{CheckArgs, PassArgs, SpeedArgs};
+use crate::wait::{Answer, ask_again, stopped_text};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use uraid_serve::client::{self, Client, ClientError};
 use uraid_serve::log::print;
 use uraid_serve::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
 use uraid_serve::progress::{self, Moving};
-use uraid_serve::report::Report;
+use uraid_serve::report::{Pass, Report};
 
 /// How often the array is asked.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -32,34 +33,36 @@ pub(crate) fn check(args: &CheckArgs, call: PassCall) -> Result<ExitCode, Client
         print(&format!("{name}: {word} begun; `uraid wait {name}` waits for it\n"));
         return Ok(ExitCode::SUCCESS);
     }
-    let result = wait(&client)?;
+    let result = wait(&mut client)?;
     print(&if args.json { format!("{}\n", json!(result)) } else { text(&result) });
     Ok(code(&result))
 }
 
 /// Returns when the check or repair has a result. One that waits for a recovery, or ends for it, has none yet.
-fn wait(client: &Client) -> Result<CheckResult, ClientError> {
+fn wait(client: &mut Client) -> Result<CheckResult, ClientError> {
     let socket = client.socket().to_owned();
     let mut line = Moving::new(Duration::ZERO);
     uraid_host::note_interruptions();
+    let mut last = client.status()?;
+    let mut dropped = 0;
     let outcome = loop {
-        // Each question has a connection of its own, as those of `wait`: it takes no place of the control socket.
-        let asked = Client::connect(&socket).and_then(|mut client| client.status());
-        let report = match asked {
-            Ok(report) => report,
+        match ask_again(&socket, &mut dropped) {
+            Ok(Answer::Report(report)) if report.last_check.is_some() => {
+                break Client::connect(&socket).and_then(|mut client| client.mismatches());
+            }
+            Ok(Answer::Report(report)) => last = *report,
+            Ok(Answer::Dropped) => {}
+            Ok(Answer::Gone) => break Err(stopped(&last)),
             Err(error) => break Err(error),
-        };
-        if report.last_check.is_some() {
-            break Client::connect(&socket).and_then(|mut client| client.mismatches());
         }
-        match report.pass().filter(|pass| matches!(pass.word, "check" | "repair")) {
+        match check_in(&last) {
             Some(pass) if line.is_terminal() && line.due().is_some() => {
-                line.show(&progress::line(&format!("{}: {}", report.name, pass.word), pass.progress));
+                line.show(&progress::line(&format!("{}: {}", last.name, pass.word), pass.progress));
             }
             Some(_) | None => {}
         }
         if uraid_host::interruption().is_some() {
-            break Err(interrupted(&report));
+            break Err(interrupted(&last));
         }
         std::thread::sleep(PERIOD);
     };
@@ -67,15 +70,30 @@ fn wait(client: &Client) -> Result<CheckResult, ClientError> {
     outcome
 }
 
+/// The check or repair that runs.
+fn check_in(report: &Report) -> Option<Pass<'_>> {
+    report.pass().filter(|pass| matches!(pass.word, "check" | "repair"))
+}
+
 /// Only the waiting has ended.
 fn interrupted(report: &Report) -> ClientError {
-    let (array, pass) = (&report.name, report.pass().filter(|pass| matches!(pass.word, "check" | "repair")));
-    let (word, place) =
-        pass.map_or(("check", String::new()), |pass| (pass.word, format!(", at {}", pass.progress.percent())));
+    let array = &report.name;
+    let (word, place) = check_in(report)
+        .map_or(("check", String::new()), |pass| (pass.word, format!(", at {}", pass.progress.percent())));
     let text = format!(
         "interrupted: the {word} of {array} goes on{place}; `uraid wait {array}` waits for its end, `uraid idle {array}` \
          ends it"
     );
+    ClientError::Words { text }
+}
+
+/// The array has ended before its check.
+fn stopped(report: &Report) -> ClientError {
+    let array = &report.name;
+    let text = match check_in(report) {
+        Some(pass) => stopped_text(array, pass.word, &pass.progress.percent()),
+        None => format!("{array}: it was stopped, or its server has ended"),
+    };
     ClientError::Words { text }
 }
 

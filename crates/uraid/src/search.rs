@@ -10,7 +10,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
-use uraid_engine::{AssembleOptions, Candidate, assemble};
+use uraid_block::SlotSet;
+use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assemble};
 use uraid_format::uuid;
 use uraid_serve::log::{warn, with_causes};
 
@@ -64,22 +65,29 @@ impl Search<'_> {
         loop {
             let found = self.look(&mut denied)?;
             let candidates: Vec<Candidate> = found.values().map(candidate).collect();
-            let is_whole = assemble(&candidates, options).is_ok_and(|plan| plan.missing.is_empty());
-            let Some(time) = self.run_after.filter(|_| !is_whole) else {
+            let Some(time) = self.run_after else {
                 return self.named(found, false);
+            };
+            let (there, missing) = match awaited(assemble(&candidates, options)) {
+                Awaited::Nothing => return self.named(found, false),
+                Awaited::Members { there, missing } => (there, missing),
             };
             if began.elapsed() >= time {
                 return self.named(found, true);
             }
             if !is_said {
                 is_said = true;
-                let there = match found.len() {
+                let there = match there {
                     0 => "no member is".to_owned(),
                     1 => "one member is".to_owned(),
                     count => format!("{count} members are"),
                 };
+                let missing: Vec<String> = missing.iter().map(|slot| slot.to_string()).collect();
+                let slots = if missing.is_empty() { String::new() } else { format!(", not {}", missing.join(", ")) };
                 let uuid = uuid::text(&self.uuid);
-                warn(&format!("{uuid}: {there} there yet; it is started without the others in {time:?} (--run-after)"));
+                warn(&format!(
+                    "{uuid}: {there} there yet{slots}; it is started without the others in {time:?} (--run-after)"
+                ));
             }
             std::thread::sleep(LOOK_EVERY.min(time - began.elapsed().min(time)));
         }
@@ -156,6 +164,42 @@ impl Search<'_> {
         let mut known = BTreeSet::new();
         names.retain(|name| fs::metadata(name).map_or(true, |status| known.insert(identity(&status))));
         Ok(names)
+    }
+}
+
+/// What a start waits for.
+enum Awaited {
+    /// All that the superblocks count are there, or what is there can never be started together.
+    Nothing,
+    /// Some are missing.
+    Members {
+        /// How many are in sync.
+        there: usize,
+        /// The slots that should have a member, too; empty if they are not known.
+        missing: SlotSet,
+    },
+}
+
+fn awaited(outcome: Result<StartPlan, AssembleError>) -> Awaited {
+    let members = |there, missing| Awaited::Members { there, missing };
+    match outcome {
+        // Members that the superblocks record as gone are not waited for.
+        Ok(_) => Awaited::Nothing,
+        Err(AssembleError::NeedsRun { found, missing, .. } | AssembleError::TooFewMembers { found, missing, .. }) => {
+            members(found, missing)
+        }
+        Err(AssembleError::DirtyDegraded { missing, .. }) => members(0, missing),
+        Err(AssembleError::NoCandidates | AssembleError::OnlySpares { .. }) => members(0, SlotSet::EMPTY),
+        // One that is fresher may come, with which those that are there agree.
+        Err(AssembleError::Mismatch { .. }) => members(0, SlotSet::EMPTY),
+        Err(
+            AssembleError::SeveralArrays { .. }
+            | AssembleError::Duplicate { .. }
+            | AssembleError::SplitBrain { .. }
+            | AssembleError::Unsupported(_)
+            | AssembleError::TooManySlots { .. }
+            | AssembleError::Layout(_),
+        ) => Awaited::Nothing,
     }
 }
 

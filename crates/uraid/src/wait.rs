@@ -7,7 +7,7 @@
 
 use crate::cli::WaitArgs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use uraid_serve::client::{self, Client, ClientError};
@@ -40,13 +40,14 @@ enum WaitError {
     #[error("interrupted: the {pass} of {array} goes on, at {percent}; `uraid wait {array}` waits for its end")]
     Interrupted { array: String, pass: &'static str, percent: String },
     /// It was stopped, or its process ended.
-    #[error("{array}: it was stopped at {percent} of its {pass}; the next start {} it", at_next_start(pass))]
+    #[error("{}", stopped_text(array, pass, percent))]
     Stopped { array: String, pass: &'static str, percent: String },
 }
 
-/// What the next start does with a pass that a stop has ended.
-fn at_next_start(pass: &str) -> &'static str {
-    if matches!(pass, "check" | "repair") { "does not continue" } else { "continues" }
+/// What is said of an array that ends before its pass.
+pub(crate) fn stopped_text(array: &str, pass: &str, percent: &str) -> String {
+    let then = if matches!(pass, "check" | "repair") { "does not continue" } else { "continues" };
+    format!("{array}: it was stopped, or its server has ended, at {percent} of its {pass}; the next start {then} it")
 }
 
 /// What is known of the pass that is waited for.
@@ -109,17 +110,14 @@ fn wait(mut waited: Waited) -> Result<(), WaitError> {
     let mut line = Moving::new(Duration::ZERO);
     let mut dropped = 0;
     let outcome = loop {
-        match Client::connect(&waited.socket).and_then(|mut client| client.status()) {
-            Ok(report) => match waited.meet(&report, &mut line) {
-                Ok(true) => dropped = 0,
+        match ask_again(&waited.socket, &mut dropped) {
+            Ok(Answer::Report(report)) => match waited.meet(&report, &mut line) {
+                Ok(true) => {}
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
             },
-            // Its process ended between two questions.
-            Err(ClientError::Connect { source, .. }) if is_gone(source.kind()) => break Err(waited.stopped()),
-            Err(ClientError::NoAnswer { source, .. }) if client::is_ended(source.kind()) && dropped < DROPPED_MAX => {
-                dropped += 1;
-            }
+            Ok(Answer::Gone) => break Err(waited.stopped()),
+            Ok(Answer::Dropped) => {}
             Err(error) => break Err(error.into()),
         }
         if uraid_host::interruption().is_some() {
@@ -132,9 +130,34 @@ fn wait(mut waited: Waited) -> Result<(), WaitError> {
     outcome
 }
 
-/// Whether nothing listens at the socket.
-fn is_gone(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+/// What became of a question to a server that has answered before.
+pub(crate) enum Answer {
+    /// The state of its array.
+    Report(Box<Report>),
+    /// The server has closed the connection, as one with many callers may.
+    Dropped,
+    /// Nothing listens at the socket any more: the array was stopped, or its process has ended.
+    Gone,
+}
+
+/// Asks with a connection of its own. `dropped` counts the questions in a row that were not answered.
+pub(crate) fn ask_again(socket: &Path, dropped: &mut u32) -> Result<Answer, ClientError> {
+    match Client::connect(socket).and_then(|mut client| client.status()) {
+        Ok(report) => {
+            *dropped = 0;
+            Ok(Answer::Report(Box::new(report)))
+        }
+        Err(ClientError::Connect { source, .. })
+            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+        {
+            Ok(Answer::Gone)
+        }
+        Err(ClientError::NoAnswer { source, .. }) if client::is_ended(source.kind()) && *dropped < DROPPED_MAX => {
+            *dropped += 1;
+            Ok(Answer::Dropped)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl Waited {

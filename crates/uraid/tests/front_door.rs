@@ -274,3 +274,24 @@ fn stop_scan_stops_every_array_and_says_which_it_could_not() {
     assert_eq!(done.stdout, "second: stopped\n");
     served.into_iter().for_each(|served| assert_eq!(served.end().code, Some(0)));
 }
+
+/// Such a device can be opened for writing; only the writes fail.
+#[test]
+fn a_block_device_that_is_read_only_is_refused_before_anything_is_written() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    let Some(device) = LoopDevice::with_options(&members[1], &["--read-only"]) else {
+        eprintln!("SKIPPED a_block_device_that_is_read_only...: a loop device cannot be made here (needs root)");
+        return;
+    };
+    let (first, second) = (text(&members[0]), text(device.path()));
+    let before = fs::read(&members[0]).expect("ours");
+    let text = format!("{second}: the block device is read-only (blockdev --getro)");
+    let created = scratch.uraid(["create", "-l", "1", "-n", "2", "--force", first, second]);
+    created.expect_refused(&[&format!("no array was made: {text}")]);
+    assert!(fs::read(&members[0]).expect("ours") == before);
+    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
+    scratch.uraid(["serve", first, second]).expect_refused(&[&text]);
+    let served = scratch.ready(&["-o"], &[members[0].clone(), device.path().to_owned()]);
+    assert_eq!(served.stop().code, Some(0));
+}

@@ -38,6 +38,14 @@ fn a_limit_on_file_sizes_below_the_end_of_a_member_is_refused_and_nothing_is_wri
     }
     let after: Vec<Vec<u8>> = members.iter().map(|path| std::fs::read(path).expect("ours")).collect();
     assert!(before == after, "a member was written");
+    // The server in the background cannot even write its log.
+    let output = limited(&scratch, "-f 0", &["serve", "--background", "m0", "m1"]).output().expect("sh runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("the server in the background has ended: exit status: 1, and nothing is in its log "),
+        "{said}"
+    );
     // Reading needs no such limit; a copy that meets it is an error that says so, and ends by no signal.
     let output = limited(&scratch, "-f 2", &["copy", "m0", "m1", "out"]).output().expect("sh runs");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -86,8 +86,12 @@ fn an_exchanged_disk_and_a_dead_one_need_no_other_command_line() {
     let served = serve(&scratch, &words);
     served.wait_until_ready();
     assert!(began.elapsed() >= Duration::from_secs(1), "it may still come");
-    served.wait_for(" are there yet; it is started without the others in 1s (--run-after)");
+    served.wait_for("2 members are there yet, not slot 2; it is started without the others in 1s (--run-after)");
     assert_eq!((picture(&scratch).as_str(), served.first_difference(&data)), ("[3/2] [UU_]", None));
+    assert_eq!(served.stop().code, Some(0));
+    // Now the superblocks say that it is gone: nothing is waited for.
+    let served = serve(&scratch, &["--uuid", &uuid, "--run-after", "600s", disks.to_str().expect("text")]);
+    served.wait_until_ready();
     assert_eq!(served.stop().code, Some(0));
 }
 
@@ -98,11 +102,38 @@ fn a_member_that_comes_late_is_waited_for() {
     let away = scratch.path("away");
     fs::rename(&members[1], &away).expect("ours");
     let served = serve(&scratch, &["--uuid", &uuid, "--run-after", "60s", disks.to_str().expect("text")]);
-    served.wait_for("one member is there yet; it is started without the others in 60s");
+    served.wait_for("one member is there yet, not slot 1; it is started without the others in 60s");
     fs::rename(&away, &members[1]).expect("ours");
     served.wait_until_ready();
     assert_eq!(picture(&scratch), "[2/2] [UU]");
     assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_copy_of_a_member_is_refused_at_once_and_a_stale_member_does_not_count() {
+    let scratch = Scratch::new();
+    let (disks, members, uuid) = folder(&scratch, "-l 1 -n 3 --assume-clean", 3);
+    let folder = disks.to_str().expect("text");
+    let copy = disks.join("copy");
+    fs::copy(&members[0], &copy).expect("room");
+    let refused = scratch.uraid(["serve", "--uuid", &uuid, "--run-after", "600s", folder]);
+    refused.expect_refused(&["disks/copy and ", "disks/m0"]);
+    fs::remove_file(&copy).expect("ours");
+
+    let away = scratch.path("away");
+    fs::rename(&members[0], &away).expect("ours");
+    let served = serve(&scratch, &["--uuid", &uuid, "--run-after", "0s", folder]);
+    served.wait_until_ready();
+    served.write_all(0, &pattern(3, MIB as usize));
+    assert_eq!(served.stop().code, Some(0));
+    fs::rename(&away, &members[0]).expect("ours");
+    fs::rename(&members[1], &away).expect("ours");
+    let served = serve(&scratch, &["--uuid", &uuid, "--run-after", "60s", folder]);
+    served.wait_for("one member is there yet, not slot 1; it is started without the others in 60s");
+    fs::rename(&away, &members[1]).expect("ours");
+    fs::remove_file(&members[0]).expect("ours");
+    served.signal(rustix::process::Signal::KILL);
+    served.end();
 }
 
 /// `/dev/disk/by-id` has a link for the model and one for the number of each disk.

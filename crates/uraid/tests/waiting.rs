@@ -22,16 +22,21 @@ struct Rig {
 
 /// An array `home`, whose resync stands still about half-way.
 fn rig() -> Rig {
+    let rig = rig_of("-l 5 -n 3 -c 64K");
+    wait(|| rig.member.is_hung()).unwrap_or_else(|()| panic!("the resync reads it: {}", rig.served.stderr()));
+    rig
+}
+
+/// An array `home`. A member does not answer reads of its middle.
+fn rig_of(options: &str) -> Rig {
     let scratch = Scratch::new();
     let mut members = scratch.members("m", 3, 64 * MIB);
     let member = StubbornFile::in_place_of(&mut members, 1);
-    scratch.create("home", "-l 5 -n 3 -c 64K", &members);
+    scratch.create("home", options, &members);
     member.hang_at_read_of(32 * MIB..48 * MIB);
     let served = scratch.serve(&["--shards", "1"], &members);
     served.wait_until_ready();
-    let rig = Rig { served, member, scratch };
-    wait(|| rig.member.is_hung()).unwrap_or_else(|()| panic!("the resync reads it: {}", rig.served.stderr()));
-    rig
+    Rig { served, member, scratch }
 }
 
 /// A server without a resync.
@@ -91,11 +96,28 @@ fn an_array_that_is_stopped_meanwhile_is_an_error() {
     let (code, said) = ended(waiter);
     assert_eq!(code, Some(4), "{said}");
     assert!(
-        said.starts_with("uraid: home: it was stopped at ")
+        said.starts_with("uraid: home: it was stopped, or its server has ended, at ")
             && said.contains("% of its resync; the next start continues it"),
         "{said}"
     );
     assert_eq!(rig.served.end().code, Some(0));
+}
+
+#[test]
+fn a_check_whose_array_is_stopped_is_an_error() {
+    let rig = rig_of("-l 5 -n 3 -c 64K --assume-clean");
+    let mut command = rig.scratch.command(["check", "--wait", "home"]);
+    let waiter = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    wait(|| rig.member.is_hung()).expect("the check reads it");
+    std::thread::sleep(Duration::from_millis(300));
+    rig.served.kill_unawaited();
+    rig.member.go_on();
+    let (code, said) = ended(waiter);
+    let text = "uraid: home: it was stopped, or its server has ended, at ";
+    assert!(
+        code == Some(1) && said.starts_with(text) && said.contains("% of its check; the next start does"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -106,7 +128,7 @@ fn an_array_that_is_killed_meanwhile_is_an_error() {
     rig.served.kill_unawaited();
     rig.member.go_on();
     let (code, said) = ended(waiter);
-    assert!(code == Some(4) && said.contains("home: it was stopped at "), "{said}");
+    assert!(code == Some(4) && said.contains("home: it was stopped, or its server has ended, at "), "{said}");
 }
 
 #[test]

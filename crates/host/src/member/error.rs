@@ -30,6 +30,12 @@ pub enum OpenError {
         /// EACCES, EPERM or EROFS.
         os: i32,
     },
+    /// The system has made the block device read-only. Writes would fail, though it can be opened for them.
+    #[error("{}: the block device is read-only (blockdev --getro)", path.display())]
+    ReadOnlyDevice {
+        /// The name given.
+        path: PathBuf,
+    },
     /// Another process has claimed it, mounted it, or uses it in a kernel array.
     #[error("{}: in use by another process or the system", path.display())]
     InUse {

@@ -189,6 +189,10 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     // A loop device on a device does not claim it: O_EXCL has not met it.
     if is_block_device {
         free_of_system()?;
+        let is_read_only = sys::is_block_read_only(file.as_raw_fd());
+        if access == Access::ReadWrite && is_read_only.map_err(|errno| failed_with(name, "ioctl", errno))? {
+            return Err(OpenError::ReadOnlyDevice { path: name.into() });
+        }
     }
     let status = file.metadata().map_err(|error| failed(name, "fstat", &error))?;
     if identity(&status) != own {

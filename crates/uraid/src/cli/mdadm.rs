@@ -26,7 +26,7 @@ const INSTEAD: &[(&[&str], &str)] = &[
 ];
 
 const NO_SEARCH: &str =
-    "does not look for members itself: `uraid serve` takes all members, or --uuid UUID and the folders to look in";
+    "looks for the members of one array at a time: `uraid serve --uuid UUID`, with the folders to look in or without";
 const NO_BITMAP: &str =
     "has no command that shows a bitmap alone: `uraid examine MEMBER` does, `uraid bitmap ARRAY internal` adds one";
 const NO_POLICY: &str = "has no journal: a raid5 with create --consistency-policy=ppl has no write hole";
