@@ -431,14 +431,14 @@ pub fn find_within(
     }
     // Try the path as given first: resolving links would wait for a member that hangs.
     let written = member_name::as_written(array);
-    let (mut others, mut denied) = (Vec::new(), Vec::new());
+    let (mut others, mut silent) = (Vec::new(), Vec::new());
     for answer in answers()? {
         match answer {
             Ok((_, client, report)) if report.is_called(array) || report.has_member(&written) => {
                 return Ok(Client { report: Some(report), ..client });
             }
             Ok((_, client, report)) => others.push((client, report)),
-            Err(error) => denied.push(error),
+            Err(error) => silent.push(error),
         }
     }
     let mut found = None;
@@ -447,8 +447,8 @@ pub fn find_within(
         found = others.into_iter().find(|(_, report)| report.has_member(&resolved));
     }
     if found.is_none() {
-        // An array that this user may not ask may have the member.
-        denied.iter().for_each(|error| crate::log::complain(error));
+        // One of these may have the member.
+        silent.iter().for_each(|error| crate::log::complain(error));
     }
     found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
 }
@@ -467,20 +467,21 @@ pub fn check_words(report: &Report, words: &[String]) -> Result<(), ClientError>
 pub struct Running {
     /// By name.
     pub reports: Vec<Report>,
-    /// Whether arrays are left out because this user may not ask them. This was reported on stderr.
-    pub is_denied: bool,
+    /// Whether arrays are left out because this user may not ask them, or they did not answer. This was reported on
+    /// stderr.
+    pub is_incomplete: bool,
 }
 
 /// Asks all arrays that run now.
 pub fn running() -> Result<Running, ClientError> {
-    let mut running = Running { reports: Vec::new(), is_denied: false };
+    let mut running = Running { reports: Vec::new(), is_incomplete: false };
     let mut found = Vec::new();
     for answer in answers()? {
         match answer {
             Ok(answer) => found.push(answer),
             Err(error) => {
                 crate::log::complain(&error);
-                running.is_denied = true;
+                running.is_incomplete = true;
             }
         }
     }
@@ -490,8 +491,8 @@ pub fn running() -> Result<Running, ClientError> {
 }
 
 /// Yields the answers of the running arrays as they arrive, each with its position by name. All arrays are asked at the
-/// same time, so that a process that hangs delays no other; it is reported on stderr. An error stands for an array that
-/// this user may not ask.
+/// same time, so that a process that hangs delays no other. An error stands for an array that this user may not ask, or that
+/// has not answered.
 fn answers() -> Result<impl Iterator<Item = Result<(usize, Client, Report), ClientError>>, ClientError> {
     let (sender, receiver) = mpsc::channel();
     let asked = control_sockets()?.into_iter().enumerate().map(|(place, path)| {
@@ -503,20 +504,27 @@ fn answers() -> Result<impl Iterator<Item = Result<(usize, Client, Report), Clie
     drop(sender);
     Ok(receiver.into_iter().filter_map(|(place, answer)| match answer {
         Ok((client, report)) => Some(Ok((place, client, report))),
+        Err(error @ ClientError::NoAnswer { .. }) => Some(Err(error)),
         Err(error) if is_denied(&error) => Some(Err(error)),
-        Err(error @ ClientError::NoAnswer { .. }) => {
-            crate::log::complain(&error);
-            None
-        }
         // No process listens there any more, or it is not a socket of uraid.
         Err(_) => None,
     }))
 }
 
 fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
-    let mut client = Client::connect_within(path, STATUS_OF_ALL_TIME_MAX)?;
-    let report = client.status_within(STATUS_OF_ALL_TIME_MAX)?;
-    Ok((client, report))
+    let once = || {
+        let mut client = Client::connect_within(path, STATUS_OF_ALL_TIME_MAX)?;
+        let report = client.status_within(STATUS_OF_ALL_TIME_MAX)?;
+        Ok((client, report))
+    };
+    match once() {
+        // It ends just now, or has more callers than places.
+        Err(ClientError::NoAnswer { source, .. }) if is_ended(source.kind()) => {
+            std::thread::sleep(Duration::from_millis(50));
+            once()
+        }
+        outcome => outcome,
+    }
 }
 
 fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {

@@ -46,9 +46,9 @@ pub(crate) enum DetailError {
     /// `--test` of an array that does not run.
     #[error("{array} does not run: --test tells the state of running arrays; `uraid serve` starts it")]
     NotRunning { array: String },
-    /// `--scan` met arrays that it may not ask; each was named on stderr.
+    /// `--scan` met arrays that it may not ask, or that have not answered; each was named on stderr.
     #[error("not all running arrays are shown")]
-    SomeDenied,
+    Incomplete,
     /// There is no geometry to draw.
     #[error(
         "{array}: its layout is not known: {level} is laid out by the sizes of its members, and not all of them are known"
@@ -130,9 +130,9 @@ fn show<T>(args: &DetailArgs, arrays: &[T], text: fn(&T) -> String, json: fn(&T)
 
 /// Every array that runs now.
 fn find_all() -> Result<Told, DetailError> {
-    let Running { reports, is_denied } = client::running()?;
+    let Running { reports, is_incomplete } = client::running()?;
     runtime::say_not_shown(&reports);
-    Ok(Told { reports, outcome: if is_denied { Err(DetailError::SomeDenied) } else { Ok(()) } })
+    Ok(Told { reports, outcome: if is_incomplete { Err(DetailError::Incomplete) } else { Ok(()) } })
 }
 
 fn find_reports(args: &DetailArgs) -> Result<Told, DetailError> {

@@ -9,16 +9,16 @@ use uraid_serve::log::print;
 use uraid_serve::report::{Member, MemberIo, Report};
 use uraid_serve::{names, runtime};
 
-/// Prints the running arrays: a line each, or one JSON array. Returns false if this user may not ask some of them.
+/// Prints the running arrays: a line each, or one JSON array. Returns false if some of them are left out.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {
-    let Running { reports, is_denied } = client::running()?;
+    let Running { reports, is_incomplete } = client::running()?;
     runtime::say_not_shown(&reports);
     if is_json {
         print(&format!("{}\n", serde_json::json!(reports)));
     } else {
         print(&table(&reports));
     }
-    Ok(!is_denied)
+    Ok(!is_incomplete)
 }
 
 fn table(reports: &[Report]) -> String {

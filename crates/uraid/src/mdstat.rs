@@ -15,10 +15,10 @@ use uraid_serve::runtime;
 /// Prints the running arrays: the picture, or the JSON array that `list` prints. Returns false if this user may not ask
 /// some of them.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {
-    let Running { reports, is_denied } = client::running()?;
+    let Running { reports, is_incomplete } = client::running()?;
     runtime::say_not_shown(&reports);
     print(&if is_json { format!("{}\n", json!(reports)) } else { picture(&reports) });
-    Ok(!is_denied)
+    Ok(!is_incomplete)
 }
 
 fn picture(reports: &[Report]) -> String {
