@@ -25,9 +25,12 @@ const USAGE: &str = "cargo xtask mutants [--check | --quick | --tests | --short]
 /// A full run with a lower score fails.
 const SCORE_MIN: f64 = 0.90;
 
+/// What caught each fault last: tried first. Written by a run of the whole list.
+const CAUGHT_BY: &str = "tests/mutants/caught_by.tsv";
+
 /// A stage counts as hung if it takes longer than this many times its baseline, and longer than the seconds below.
 const LIMIT_FACTOR: f64 = 4.0;
-const LIMIT_SECONDS_MIN: f64 = 30.0;
+const LIMIT_SECONDS_MIN: f64 = 60.0;
 
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Options {
@@ -48,6 +51,7 @@ struct Run {
     stages: Vec<Stage>,
     reached: BTreeMap<String, BTreeSet<String>>,
     baseline: BTreeMap<String, f64>,
+    caught_by: BTreeMap<String, (String, String)>,
 }
 
 /// Returns whether enough faults were caught: all of the quick list, or the required share of a full run.
@@ -79,6 +83,10 @@ pub(crate) fn whole() -> (bool, String) {
     match judged(&options) {
         Ok((entries, verdicts)) => {
             let score = Score::of(&entries, &verdicts);
+            let path = project::root().join(CAUGHT_BY);
+            if let Err(error) = results::write_caught_by(&path, &verdicts) {
+                return (false, format!("{}: {error}", path.display()));
+            }
             (score.share() >= SCORE_MIN, score.line())
         }
         Err(wrong) => (false, wrong.join("; ")),
@@ -152,6 +160,7 @@ fn copy_tree(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
         stages: Vec::new(),
         reached: stages::reached_from(&root),
         baseline: BTreeMap::new(),
+        caught_by: results::read_caught_by(&root.join(CAUGHT_BY)),
     };
     Ok((run, entries))
 }
@@ -264,12 +273,16 @@ impl Run {
     fn judge(&self, entry: &Entry, options: &Options) -> Verdict {
         let began = Instant::now();
         let log = self.folder.join("logs").join(format!("{}.txt", entry.id));
-        let ordered = if options.is_quick {
-            self.stages.iter().filter(|stage| entry.quick.as_deref() == Some(&stage.name)).collect()
+        let ordered: Vec<Stage> = if options.is_quick {
+            self.stages.iter().filter(|stage| entry.quick.as_deref() == Some(&stage.name)).cloned().collect()
         } else {
-            stages::in_order(&self.stages, options.depth, &entry.package, &self.reached, &self.baseline)
+            let others = stages::in_order(&self.stages, options.depth, &entry.package, &self.reached, &self.baseline);
+            let last = self.caught_by.get(&entry.id);
+            let last =
+                last.and_then(|(name, what)| Some(others.iter().find(|stage| stage.name == *name)?.narrowed_to(what)));
+            last.into_iter().chain(others.into_iter().cloned()).collect()
         };
-        for stage in ordered {
+        for stage in &ordered {
             let limit = (self.baseline[&stage.name] * LIMIT_FACTOR).max(LIMIT_SECONDS_MIN);
             let limit = Duration::from_secs_f64(limit);
             let run = |number| self.tree.run(stage, number, limit, &log).0;

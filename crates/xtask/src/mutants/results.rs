@@ -53,6 +53,22 @@ pub(crate) fn write_baseline(path: &Path, baseline: &BTreeMap<String, f64>) -> s
     std::fs::write(path, lines.concat())
 }
 
+/// By fault, the stage that caught it in the run that was kept last, and what failed there.
+pub(crate) fn read_caught_by(path: &Path) -> BTreeMap<String, (String, String)> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let fields = |line: &str| {
+        let [id, stage, what] = line.split('\t').map(str::to_string).collect::<Vec<_>>().try_into().ok()?;
+        Some((id, (stage, what)))
+    };
+    text.lines().filter_map(fields).collect()
+}
+
+pub(crate) fn write_caught_by(path: &Path, verdicts: &Verdicts) -> std::io::Result<()> {
+    let caught = verdicts.iter().filter_map(|(id, verdict)| Some((id, verdict.caught.as_ref()?)));
+    let lines: Vec<String> = caught.map(|(id, (stage, what))| format!("{id}\t{stage}\t{what}\n")).collect();
+    std::fs::write(path, lines.concat())
+}
+
 /// Counts of a run.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Score {
@@ -163,6 +179,21 @@ mod tests {
         assert_eq!(score, Score { caught: 1, survived: 1, equivalent: 1 });
         assert_eq!(score.line(), "1 of 2 caught, 1 equivalent: 0.50");
         assert_eq!(table(&entries, &verdicts).lines().count(), 3);
+    }
+
+    #[test]
+    fn what_caught_a_fault_is_read_again() {
+        let path = std::env::temp_dir().join(format!("uraid-mutants-caught-{}", std::process::id()));
+        let verdicts = Verdicts::from([
+            ("a".to_string(), verdict(Some("engine/lib"))),
+            ("b".to_string(), verdict(None)),
+            ("c".to_string(), verdict(Some("simulator, 400 seeds"))),
+        ]);
+        write_caught_by(&path, &verdicts).expect("written");
+        let read = read_caught_by(&path);
+        assert_eq!(read.keys().collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(read["a"], ("engine/lib".to_string(), "a_test".to_string()));
+        std::fs::remove_file(&path).expect("removed");
     }
 
     #[test]

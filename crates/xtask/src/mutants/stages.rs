@@ -57,6 +57,9 @@ const LONG: [&str; 6] = [
 /// Tests above the crate of a fault that take longer are left out of [`Depth::Tests`].
 const SLOW_MILLIS: u64 = 10_000;
 
+/// A program of the simulator that takes less is tried with the tests of the fault's crate.
+const QUICK_MILLIS: u64 = 3_000;
+
 /// One program with its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
@@ -74,6 +77,15 @@ impl Stage {
     fn of(program: TestProgram) -> Stage {
         let TestProgram { name, package, executable, folder } = program;
         Stage { name, package: Some(package), executable, words: Vec::new(), folder }
+    }
+
+    /// The same, with the one test only that has failed in it, if that is known.
+    pub(crate) fn narrowed_to(&self, what: &str) -> Stage {
+        let test = what.rsplit("::").next().filter(|name| !name.contains(' ') && !name.is_empty());
+        match test.filter(|_| self.package.is_some()) {
+            Some(test) => Stage { words: vec![test.to_string()], ..self.clone() },
+            None => self.clone(),
+        }
     }
 }
 
@@ -290,8 +302,8 @@ pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     reached
 }
 
-/// The stages for a fault in `package`: its own tests, then those of crates above it, then the long programs; within
-/// each group the quick ones first.
+/// The stages for a fault in `package`: its own tests and the simulator's short programs, then the tests of crates above it,
+/// then the long programs; within each group the quick ones first.
 pub(crate) fn in_order<'a>(
     stages: &'a [Stage],
     depth: Depth,
@@ -310,6 +322,7 @@ pub(crate) fn in_order<'a>(
     let rank = |stage: &Stage| match &stage.package {
         Some(tests) if tests == package => (0, millis(stage)),
         None if LONG.contains(&stage.name.as_str()) => (2, millis(stage)),
+        None if millis(stage) < QUICK_MILLIS => (0, millis(stage)),
         Some(_) | None => (1, millis(stage)),
     };
     let is_worth_it = |stage: &&Stage| match depth {
@@ -365,7 +378,7 @@ mod tests {
         let times = [
             ("sim/slow", 20.0),
             ("sim/quick", 1.0),
-            ("simulator, 400 seeds", 5.0),
+            ("simulator, 400 seeds", 0.5),
             ("engine/b", 2.0),
             ("engine/a", 1.0),
         ];
@@ -374,7 +387,11 @@ mod tests {
             .iter()
             .map(|stage| stage.name.as_str())
             .collect();
-        assert_eq!(names, ["engine/a", "engine/b", "sim/quick", "simulator, 400 seeds", "sim/slow", "crash images"]);
+        assert_eq!(names, ["simulator, 400 seeds", "engine/a", "engine/b", "sim/quick", "sim/slow", "crash images"]);
+        let again = |stage: &Stage, what: &str| stage.narrowed_to(what).words;
+        assert_eq!(again(&stages[4], "wide::a_row_is_whole"), ["a_row_is_whole"]);
+        assert_eq!(again(&stages[4], "it did not end in time"), Vec::<String>::new());
+        assert_eq!(again(&stages[0], "lost"), Vec::<String>::new(), "no test program");
     }
 
     #[test]
