@@ -302,7 +302,7 @@ fn cause_of(grave: &[Failure], other: FreezeCause) -> FreezeCause {
     other
 }
 
-/// The failures of members that are still in use, one for each member.
+/// The failures of members that are still in use: of each member the gravest one, and of equal ones the first.
 fn fresh(master: &Master, failures: &[Failure]) -> Vec<Failure> {
     let usable = master.writable();
     let has_slot = |failure: &Failure| {
@@ -310,17 +310,28 @@ fn fresh(master: &Master, failures: &[Failure]) -> Vec<Failure> {
     };
     let mut fresh: Vec<Failure> = Vec::new();
     for failure in failures {
-        if !has_slot(failure) || fresh.iter().any(|other| other.member == failure.member) {
-            mark::hit(Mark::FailedBefore);
-            continue;
+        let known = fresh.iter_mut().find(|other| other.member == failure.member);
+        match known {
+            Some(other) if has_slot(failure) && gravity(failure) > gravity(other) => *other = *failure,
+            None if has_slot(failure) => fresh.push(*failure),
+            Some(_) | None => mark::hit(Mark::FailedBefore),
         }
-        fresh.push(*failure);
     }
     assert!(fresh.len() <= 2 * usable.count() && fresh.len() <= failures.len(), "one failure for each member in use");
     fresh
 }
 
+/// How much a failure says of what its member holds. A member that failed a read may stay if the array needs it; one that
+/// lacks a write, or a part of the bitmap, may not; after a lost flush, not even a later flush of the array succeeds.
+fn gravity(failure: &Failure) -> u8 {
+    match failure.operation {
+        Operation::ReadErrors | Operation::FailFast => 0,
+        Operation::Read | Operation::Write | Operation::Superblock | Operation::Command | Operation::Replaced => 1,
+        Operation::Flush => 2,
+    }
+}
+
 /// Whether the member failed a request that only it could serve, or may have missed a write.
 fn is_error(failure: &Failure) -> bool {
-    !matches!(failure.operation, Operation::ReadErrors | Operation::FailFast)
+    gravity(failure) > 0
 }

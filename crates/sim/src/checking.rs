@@ -81,6 +81,12 @@ impl Rig {
                 guard.set_pass_running(judge.resynced.get() != Resynced::Whole);
                 let Some(checked) = array.checked() else { return };
                 executor.record(Event::Note { what: "checked", value: checked.progress.mismatched.0 });
+                if kind == PassKind::Repair
+                    && checked.end == CheckEnd::Complete
+                    && let Err(found) = guard.check_repair()
+                {
+                    executor.violate(found);
+                }
                 tally.borrow_mut().checks += u64::from(checked.end == CheckEnd::Complete);
                 let differs = checked.progress.mismatched.0 > 0 || !checked.mismatches.is_empty();
                 if differs && !was_spoiled && !may_differ(&judge) {

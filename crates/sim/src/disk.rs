@@ -227,6 +227,19 @@ impl Medium {
         all.filter(|sector| *sector >= self.data_start).collect()
     }
 
+    /// Data sectors that may have other bytes after a power cut than another one would leave.
+    pub fn undecided_data(&self) -> BTreeSet<u64> {
+        let is_other = |sector: u64, bytes: &[u8]| bytes != &self.durable[span(sector)];
+        let cached = self.cache.range(self.data_start..);
+        let cached = cached.filter(|(sector, versions)| versions.iter().any(|one| is_other(**sector, one.sector())));
+        let flying = self.writes.values().flat_map(|write| {
+            let sectors = (write.at..).zip(write.bytes.chunks(SECTOR_BYTES));
+            sectors.filter(|(sector, bytes)| is_other(*sector, bytes)).map(|(sector, _)| sector)
+        });
+        let all = cached.map(|(sector, _)| *sector).chain(flying);
+        all.filter(|sector| *sector >= self.data_start).collect()
+    }
+
     /// The metadata writes that a crash may keep or drop, oldest first, visible or not.
     pub fn uncertain_super_writes(&self) -> Vec<u64> {
         let cached = (self.cache.range(..self.data_start)).flat_map(|(_, versions)| versions).map(|one| one.write);

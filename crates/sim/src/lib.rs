@@ -8,6 +8,7 @@ mod bitmap_changes;
 pub mod bits;
 pub mod checking;
 mod checks;
+mod claims;
 pub mod client;
 pub mod crash;
 pub mod disk;

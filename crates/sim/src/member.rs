@@ -3,6 +3,7 @@
 //! hits which operation (`member::faulty`).
 //! Invariant: every operation is answered once, by an event of the executor; its buffers stay with that event.
 
+mod access;
 mod faulty;
 mod hung;
 
@@ -21,76 +22,8 @@ use uraid_block::{
     WritePieces,
 };
 
+pub use access::{Access, Op, Watch};
 pub use faulty::{Effect, Fault, Target};
-
-/// The kind of an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Op {
-    /// A read.
-    Read,
-    /// A write, FUA or not.
-    Write {
-        /// Whether it is FUA.
-        fua: bool,
-    },
-    /// A flush.
-    Flush,
-    /// A discard.
-    Discard,
-    /// Zeroes, written without a buffer.
-    Zeroes,
-}
-
-impl Op {
-    fn letter(self) -> char {
-        match self {
-            Op::Read => 'r',
-            Op::Write { fua: false } => 'w',
-            Op::Write { fua: true } => 'W',
-            Op::Flush => 'f',
-            Op::Discard => 'd',
-            Op::Zeroes => 'z',
-        }
-    }
-}
-
-/// One operation of a member, as the watch sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct Access {
-    /// Which member.
-    pub disk: u16,
-    /// The kind.
-    pub op: Op,
-    /// First sector of the device.
-    pub at: u64,
-    /// Sectors.
-    pub length: u64,
-}
-
-impl Access {
-    /// Whether it reads or changes a sector of a disk.
-    pub fn covers(&self, disk: u16, sector: u64) -> bool {
-        self.disk == disk && self.op != Op::Flush && (self.at..self.at + self.length).contains(&sector)
-    }
-}
-
-/// Checks accesses, and superblocks that become visible. An error is a violation. What a watch does not name it permits.
-pub trait Watch {
-    /// An operation is submitted.
-    fn submitted(&self, _access: Access) -> Result<(), String> {
-        Ok(())
-    }
-    /// A write of the superblock is complete; `bytes` are the sectors 8..16 now.
-    fn superblock(&self, _disk: u16, _bytes: &[u8]) -> Result<(), String> {
-        Ok(())
-    }
-    /// An operation has failed.
-    fn failed(&self, _access: Access, _error: ErrorKind) {}
-    /// The array has failed the member and uses it no more.
-    fn given_up(&self, _disk: u16) {}
-    /// These sectors were corrupted silently.
-    fn corrupted(&self, _disk: u16, _at: u64, _length: u64) {}
-}
 
 /// A deliberate fault of the member, to test the checkers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -431,6 +364,10 @@ impl Disk {
     async fn write_bytes(self: &Rc<Self>, op: Op, at: u64, bytes: Vec<u8>) -> Result<(), IoError> {
         let length = (bytes.len() / SECTOR_BYTES) as u64;
         let (wait, fate, effect) = self.begin(op, at, length);
+        let watch = self.watch.borrow().clone().filter(|_| at == SUPER_AT);
+        if let Some(Err(found)) = watch.map(|watch| watch.superblock_submitted(self.index, &bytes)) {
+            self.executor.violate(found);
+        }
         let diverted = self.divert(effect, at, &bytes);
         let is_super = at < self.data_start;
         let lies = self.lie.get().filter(|lie| match lie {

@@ -137,6 +137,7 @@ impl Rig {
             resynced: Cell::default(),
             knows_unsynced: Cell::default(),
         });
+        guard.check_claims(&judge);
         let corrupting = judge.clone();
         guard.on_corruption(move |slot, at, length| corrupting.mark_corrupted(slot, at, length));
         let members_before = (0..setup.shape.slots).collect();

@@ -7,7 +7,7 @@ use crate::executor::{Ended, Executor};
 use crate::faults::{FaultKind, Plan, READ_ERRORS_MAX};
 use crate::member::Lie;
 use crate::rig::{Live, Rig, STEPS_MAX, TIMEOUT};
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 use crate::setup::{OverBudget, Setup};
 use crate::tape::Tape;
 use crate::trace::Event;
@@ -317,12 +317,16 @@ impl Rig {
         }
         let kind = *self.rng.pick(&[ErrorKind::Media, ErrorKind::Gone]);
         let wait = Duration::from_micros(self.rng.below(5_000));
-        let disks: Vec<_> = away.iter().map(|slot| self.disk(*slot).clone()).collect();
-        let executor = self.executor.clone();
-        self.executor.spawn(0, "bus", async move {
-            executor.sleep(wait).await;
-            disks.iter().for_each(|disk| disk.fail_bus(kind));
-        });
+        // In half of the seeds at one moment, in the others each with the next request that meets the bus.
+        let spread = [0, 0, 100_000, 3_000_000][(mix(self.setup.array ^ 0xb05) & 3) as usize];
+        for slot in away {
+            let (disk, executor) = (self.disk(*slot).clone(), self.executor.clone());
+            let later = Duration::from_nanos(mix(self.setup.array ^ u64::from(*slot)) % (spread + 1));
+            self.executor.spawn(0, "bus", async move {
+                executor.sleep(wait + later).await;
+                disk.fail_bus(kind);
+            });
+        }
     }
 
     /// An operator waits until the array freezes because members are full, and fails these.

@@ -232,11 +232,11 @@ impl Setup {
         Setup { failfast, ..self }
     }
 
-    /// The members of a mirror that have a flag: none in half of the seeds, in the others any member by a chance of one in
-    /// two. `flags` is derived from a drawn number, as above.
+    /// The members of a mirror that have a flag: none in half of the seeds, all in an eighth, in the others any member by a
+    /// chance of one in two. `flags` is derived from a drawn number, as above.
     fn flagged(&self, flags: u64) -> SlotSet {
         let has_flags = matches!(self.shape.level, 1 | 10) && flags & 1 == 1;
-        let is_flagged = |slot: &Slot| has_flags && flags >> (8 + slot.0) & 1 == 1;
+        let is_flagged = |slot: &Slot| has_flags && (flags & 12 == 12 || flags >> (8 + slot.0) & 1 == 1);
         (0..self.shape.slots).map(Slot).filter(is_flagged).collect()
     }
 

@@ -5,6 +5,8 @@
 //! Spec: I8, I9 and M1 of docs/reliability.md; docs/md/formats.md#version-1-superblock, docs/md/formats.md#checksums.
 
 use crate::bits::{BITMAP_AT, BITMAP_SECTORS, BitsCheck};
+use crate::claims::Claims;
+use crate::judge::Judge;
 use crate::logs::{self, LOG_AT, LOG_SECTORS};
 use crate::member::{Access, Disk, Op, Watch};
 use crate::model::{Model, Place};
@@ -30,6 +32,7 @@ pub struct Guard {
     // Operations may be answered before a member has them: then one that fails is torn, too.
     has_behind: Cell<bool>,
     bits: RefCell<Option<BitsCheck>>,
+    claims: RefCell<Option<Claims>>,
     // Members with bad-block logs; empty if they have none.
     with_logs: RefCell<Vec<Rc<Disk>>>,
     /// The area of the partial parity logs, if the members have them.
@@ -108,6 +111,7 @@ impl Guard {
             torn: RefCell::default(),
             has_behind: Cell::default(),
             bits: RefCell::default(),
+            claims: RefCell::default(),
             with_logs: RefCell::default(),
             ppl: RefCell::default(),
             is_pass_running: Cell::new(false),
@@ -126,6 +130,25 @@ impl Guard {
     /// The array has a bitmap: no data goes to a member before its bit, unless a resync or recovery writes it.
     pub fn check_bits(&self, bits: BitsCheck) {
         *self.bits.borrow_mut() = Some(bits);
+    }
+
+    /// Nothing may say more than is durable on the members.
+    pub(crate) fn check_claims(&self, judge: &Rc<Judge>) {
+        *self.claims.borrow_mut() = Some(Claims::new(judge.clone()));
+    }
+
+    /// A repair has said that it is complete.
+    pub(crate) fn check_repair(&self) -> Result<(), String> {
+        let (claims, given_up) = (self.claims.borrow(), self.given_up.borrow());
+        claims.as_ref().map_or(Ok(()), |claims| claims.check_repair(&given_up, &|place| self.has_failed(place)))
+    }
+
+    /// Whether the member has failed to read or write the place, so that it may be written again from other members.
+    fn has_failed(&self, place: Place) -> bool {
+        let disks = self.with_logs.borrow();
+        let disk = disks.get(usize::from(place.slot));
+        let data = self.data_offsets[usize::from(place.slot)];
+        self.failed_places.borrow().contains(&place) || disk.is_some_and(|disk| logs::lists(disk, data, place.sector))
     }
 
     /// The members have bad-block logs: these may be written, and so may what they list, from other members.
@@ -156,8 +179,12 @@ impl Guard {
     /// A client operation starts that may change this range.
     pub fn open_range(&self, at: u64, length: u64) {
         let mut open = self.open.borrow_mut();
-        for Place { slot, sector } in self.model.image_of(at..at + length) {
-            open[usize::from(slot)][sector as usize] += 1;
+        let places = self.model.image_of(at..at + length);
+        for Place { slot, sector } in &places {
+            open[usize::from(*slot)][*sector as usize] += 1;
+        }
+        if let Some(claims) = &*self.claims.borrow() {
+            claims.note_client(places);
         }
     }
 
@@ -209,6 +236,9 @@ impl Guard {
         self.given_up.borrow_mut().clear();
         self.failures.borrow_mut().clear();
         self.failed_places.borrow_mut().clear();
+        if let Some(claims) = &*self.claims.borrow() {
+            claims.forget();
+        }
     }
 
     /// The number of superblocks checked.
@@ -284,12 +314,7 @@ impl Guard {
         if end - data > used {
             return Err(format!("I9: {access:?} reaches past the {used} data sectors from {data}"));
         }
-        let is_failed = |sector: u64| {
-            let disks = self.with_logs.borrow();
-            let disk = disks.get(usize::from(slot));
-            self.failed_places.borrow().contains(&Place { slot, sector })
-                || disk.is_some_and(|disk| logs::lists(disk, data, sector))
-        };
+        let is_failed = |sector: u64| self.has_failed(Place { slot, sector });
         if self.is_pass_running.get() || (access.at - data..end - data).all(is_failed) {
             return Ok(());
         }
@@ -314,6 +339,18 @@ impl Watch for Guard {
             Op::Read | Op::Flush => Ok(()),
             Op::Write { .. } | Op::Discard | Op::Zeroes => self.check_write(access),
         }
+    }
+
+    fn superblock_submitted(&self, disk: u16, bytes: &[u8]) -> Result<(), String> {
+        let claims = self.claims.borrow();
+        let Some(claims) = claims.as_ref().filter(|_| disk < self.model.shape.slots) else { return Ok(()) };
+        let mut whole = [0; 4096];
+        let length = bytes.len().min(whole.len());
+        whole[..length].copy_from_slice(&bytes[..length]);
+        let open = self.open.borrow();
+        let is_open =
+            |place: Place| open[usize::from(place.slot)].get(place.sector as usize).is_some_and(|open| *open > 0);
+        claims.check(disk, &whole, &is_open, &|place| self.has_failed(place))
     }
 
     fn superblock(&self, disk: u16, bytes: &[u8]) -> Result<(), String> {

@@ -15,6 +15,7 @@ mod passes;
 mod ppl;
 mod re_adding;
 mod read_only;
+mod second_failure;
 mod several;
 mod spares;
 mod unsynced;
