@@ -18,6 +18,7 @@ mod read_only;
 mod second_failure;
 mod several;
 mod spares;
+mod states;
 mod unsynced;
 mod write_mostly;
 mod zeroes;

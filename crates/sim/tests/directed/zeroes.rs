@@ -47,7 +47,7 @@ pub(super) fn zero(rig: &Rig, live: &Live, shard: usize, at: u64, length: u64) -
     clear(rig, live, shard, Verb::Zeroes, (at, length))
 }
 
-fn clear(rig: &Rig, live: &Live, shard: usize, verb: Verb, (at, length): (u64, u64)) -> Request {
+pub(super) fn clear(rig: &Rig, live: &Live, shard: usize, verb: Verb, (at, length): (u64, u64)) -> Request {
     let (array, guard) = (live.arrays[shard].clone(), rig.guard.clone());
     guard.open_range(at, length);
     Box::pin(async move {
