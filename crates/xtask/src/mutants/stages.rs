@@ -302,8 +302,8 @@ pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
     reached
 }
 
-/// The stages for a fault in `package`: its own tests and the simulator's short programs, then the tests of crates above it,
-/// then the long programs; within each group the quick ones first.
+/// The stages for a fault in `package`: its own tests and the simulator's short programs, then all others of the simulator,
+/// then the tests of crates above; within each group the quick ones first.
 pub(crate) fn in_order<'a>(
     stages: &'a [Stage],
     depth: Depth,
@@ -321,13 +321,15 @@ pub(crate) fn in_order<'a>(
     let millis = |stage: &Stage| baseline.get(&stage.name).map_or(0, |seconds| (seconds * 1000.0) as u64);
     let rank = |stage: &Stage| match &stage.package {
         Some(tests) if tests == package => (0, millis(stage)),
-        None if LONG.contains(&stage.name.as_str()) => (2, millis(stage)),
         None if millis(stage) < QUICK_MILLIS => (0, millis(stage)),
-        Some(_) | None => (1, millis(stage)),
+        Some(tests) if tests == "sim" => (1, millis(stage)),
+        // Faults that these do not see are rarely seen by tests of the binary, which take longer together.
+        None => (1, millis(stage)),
+        Some(_) => (2, millis(stage)),
     };
     let is_worth_it = |stage: &&Stage| match depth {
         Depth::Tests => rank(stage).0 == 0 || millis(stage) < SLOW_MILLIS,
-        Depth::Short => rank(stage).0 < 2,
+        Depth::Short => !LONG.contains(&stage.name.as_str()),
         Depth::Full => true,
     };
     let mut chosen: Vec<&Stage> = stages.iter().filter(is_reached).filter(is_worth_it).collect();
@@ -372,12 +374,13 @@ mod tests {
             stage("engine/b", Some("engine")),
             stage("engine/a", Some("engine")),
             stage("nbd/lib", Some("nbd")),
+            stage("uraid/life", Some("uraid")),
         ];
-        let reached =
-            BTreeMap::from([("engine".to_string(), BTreeSet::from(["engine".to_string(), "sim".to_string()]))]);
+        let reached = BTreeMap::from([("engine".to_string(), ["engine", "sim", "uraid"].map(str::to_string).into())]);
         let times = [
             ("sim/slow", 20.0),
             ("sim/quick", 1.0),
+            ("crash images", 4.0),
             ("simulator, 400 seeds", 0.5),
             ("engine/b", 2.0),
             ("engine/a", 1.0),
@@ -387,7 +390,10 @@ mod tests {
             .iter()
             .map(|stage| stage.name.as_str())
             .collect();
-        assert_eq!(names, ["simulator, 400 seeds", "engine/a", "engine/b", "sim/quick", "sim/slow", "crash images"]);
+        assert_eq!(
+            names,
+            ["simulator, 400 seeds", "engine/a", "engine/b", "sim/quick", "crash images", "sim/slow", "uraid/life"]
+        );
         let again = |stage: &Stage, what: &str| stage.narrowed_to(what).words;
         assert_eq!(again(&stages[4], "wide::a_row_is_whole"), ["a_row_is_whole"]);
         assert_eq!(again(&stages[4], "it did not end in time"), Vec::<String>::new());
