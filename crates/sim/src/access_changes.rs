@@ -4,6 +4,7 @@
 //! Invariant: an array is left read-only only when it is being stopped.
 
 use crate::checking::start_over;
+use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::legal_errors::LegalErrors;
 use crate::rig::{Live, Rig};
@@ -58,7 +59,15 @@ impl Rig {
                 let outcome = array.become_writable().await;
                 executor.record(Event::Note { what: "writable", value: u64::from(outcome.is_ok()) });
                 match outcome {
-                    Ok(_) => session.legal_errors.end_read_only(),
+                    Ok(_) => {
+                        session.legal_errors.end_read_only();
+                        // What was given up begins anew.
+                        if array.status().pass.is_some() {
+                            guard.set_pass_running(true);
+                            let _ = array.wait(|_| {}).await;
+                            guard.set_pass_running(judge.resynced.get() != Resynced::Whole);
+                        }
+                    }
                     Err(error) if is_wrong(error) => executor.violate(format!("C2: writable: {error}")),
                     // It has frozen, or stops: writes stay refused.
                     Err(_) => return,

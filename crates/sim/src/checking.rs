@@ -63,6 +63,7 @@ impl Rig {
                     continue;
                 }
                 guard.set_pass_running(true);
+                guard.set_repairing(kind == PassKind::Repair);
                 match rng.below(4) {
                     0 => {
                         executor.sleep(Duration::from_micros(rng.below(longest))).await;
@@ -79,6 +80,7 @@ impl Rig {
                     executor.sleep(Duration::from_micros(500)).await;
                 }
                 guard.set_pass_running(judge.resynced.get() != Resynced::Whole);
+                guard.set_repairing(false);
                 let Some(checked) = array.checked() else { return };
                 executor.record(Event::Note { what: "checked", value: checked.progress.mismatched.0 });
                 if kind == PassKind::Repair

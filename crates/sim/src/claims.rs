@@ -13,7 +13,7 @@
 use crate::judge::Judge;
 use crate::model::Place;
 use crate::watch::SUPER_AT;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
@@ -24,11 +24,13 @@ pub(crate) struct Claims {
     judge: Rc<Judge>,
     /// Places that requests of clients have changed, as far as they are uncertain.
     by_clients: RefCell<BTreeSet<Place>>,
+    /// A repair by command runs. What it makes agree was wrong before, whatever the superblocks said of it.
+    is_repairing: Cell<bool>,
 }
 
 impl Claims {
     pub(crate) fn new(judge: Rc<Judge>) -> Claims {
-        Claims { judge, by_clients: RefCell::default() }
+        Claims { judge, by_clients: RefCell::default(), is_repairing: Cell::default() }
     }
 
     /// A request of a client may change these places from now on.
@@ -36,9 +38,14 @@ impl Claims {
         self.by_clients.borrow_mut().extend(places);
     }
 
+    pub(crate) fn set_repairing(&self, is_repairing: bool) {
+        self.is_repairing.set(is_repairing);
+    }
+
     /// All of the array's members have lost their power, or the array is stopped.
     pub(crate) fn forget(&self) {
         self.by_clients.borrow_mut().clear();
+        self.is_repairing.set(false);
     }
 
     /// The sectors of a member's data, from its start, that a power cut may change.
@@ -58,8 +65,13 @@ impl Claims {
     /// What a member's own superblock says that it holds, as it can be read now: all below this sector of its data.
     fn held(&self, disk: u16) -> u64 {
         let medium = self.judge.disks[usize::from(disk)].medium();
-        let bytes = &medium.current()[SUPER_AT as usize * SECTOR_BYTES..][..4096];
-        held_by(bytes)
+        held_by(superblock_in(medium.current()))
+    }
+
+    /// Up to where a member's own superblock says, as it can be read now, that all agrees.
+    fn agreed(&self, disk: u16) -> u64 {
+        let medium = self.judge.disks[usize::from(disk)].medium();
+        u64::from_le_bytes(superblock_in(medium.current())[208..216].try_into().expect("eight bytes"))
     }
 
     /// Whether the place is below a resync's position: of each member on parity levels, of the array on the others.
@@ -84,6 +96,7 @@ impl Claims {
         // One that cannot be read is found when it is complete.
         let Ok(superblock) = superblock else { return Ok(()) };
         let before = self.held(disk);
+        let is_new = self.agreed(disk) < superblock.resync_offset;
         for (number, role) in (0u16..).zip(superblock.roles.iter().take(self.judge.disks.len())) {
             let Role::Slot(_) = role else { continue };
             let uncertain = self.uncertain(number);
@@ -95,9 +108,11 @@ impl Claims {
             }
             let below = if number == disk { held_by(bytes) } else { self.held(number) };
             let mut here = uncertain.iter().filter(|place| place.sector < below && !is_exempt(**place));
-            if let Some(place) =
-                here.clone().find(|place| self.is_below(**place, superblock.resync_offset) && self.counts(**place))
-            {
+            let is_of_repair = |place: &Place| self.is_repairing.get() && !self.by_clients.borrow().contains(place);
+            let breaks = |place: &Place| {
+                self.is_below(*place, superblock.resync_offset) && self.counts(*place) && !is_of_repair(place)
+            };
+            if is_new && let Some(place) = here.clone().find(|place| breaks(place)) {
                 let claimed = superblock.resync_offset;
                 return Err(format!(
                     "M3: the superblock of disk {disk} says that all agrees below {claimed}, and {place:?} is not durable"
@@ -140,6 +155,10 @@ impl Claims {
         }
         Ok(())
     }
+}
+
+fn superblock_in(image: &[u8]) -> &[u8] {
+    &image[SUPER_AT as usize * SECTOR_BYTES..][..4096]
 }
 
 /// The sectors that a member holds by its superblock: none as a spare, all without a recovery offset.

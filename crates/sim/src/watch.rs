@@ -137,6 +137,13 @@ impl Guard {
         *self.claims.borrow_mut() = Some(Claims::new(judge.clone()));
     }
 
+    /// Sets whether a repair by command runs.
+    pub(crate) fn set_repairing(&self, is_repairing: bool) {
+        if let Some(claims) = &*self.claims.borrow() {
+            claims.set_repairing(is_repairing);
+        }
+    }
+
     /// A repair has said that it is complete.
     pub(crate) fn check_repair(&self) -> Result<(), String> {
         let (claims, given_up) = (self.claims.borrow(), self.given_up.borrow());
