@@ -312,7 +312,10 @@ fn fresh(master: &Master, failures: &[Failure]) -> Vec<Failure> {
     for failure in failures {
         let known = fresh.iter_mut().find(|other| other.member == failure.member);
         match known {
-            Some(other) if has_slot(failure) && gravity(failure) > gravity(other) => *other = *failure,
+            Some(other) if has_slot(failure) && gravity(failure) > gravity(other) => {
+                mark::hit(Mark::FailedMoreGravely);
+                *other = *failure;
+            }
             None if has_slot(failure) => fresh.push(*failure),
             Some(_) | None => mark::hit(Mark::FailedBefore),
         }

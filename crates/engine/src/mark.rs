@@ -119,6 +119,8 @@ marks! {
     FailedTogether,
     /// A report of a member that has already failed.
     FailedBefore,
+    /// A member that failed a read fails more gravely in the same moment.
+    FailedMoreGravely,
     /// A failure while another one waits for its record.
     FailedWhileRecording,
     /// More members failed than the array can lose.

@@ -317,13 +317,20 @@ impl Rig {
         }
         let kind = *self.rng.pick(&[ErrorKind::Media, ErrorKind::Gone]);
         let wait = Duration::from_micros(self.rng.below(5_000));
-        // In half of the seeds at one moment, in the others each with the next request that meets the bus.
-        let spread = [0, 0, 100_000, 3_000_000][(mix(self.setup.array ^ 0xb05) & 3) as usize];
-        for slot in away {
+        // At one moment, or each with the next request that meets the bus; in a quarter of the seeds, one of them fails
+        // reads for a while before.
+        let draw = mix(self.setup.array ^ 0xb05);
+        let spread = [0, 100_000, 3_000_000, 20_000_000][(draw & 3) as usize];
+        for (nth, slot) in away.iter().enumerate() {
             let (disk, executor) = (self.disk(*slot).clone(), self.executor.clone());
             let later = Duration::from_nanos(mix(self.setup.array ^ u64::from(*slot)) % (spread + 1));
+            let fails_reads = draw & 3 == 3 && nth as u64 == draw >> 8 & 1;
             self.executor.spawn(0, "bus", async move {
-                executor.sleep(wait + later).await;
+                executor.sleep(wait).await;
+                if fails_reads {
+                    disk.fail_bus_reads();
+                }
+                executor.sleep(later).await;
                 disk.fail_bus(kind);
             });
         }

@@ -120,6 +120,13 @@ impl Disk {
         self.bus.set(Some(kind));
     }
 
+    /// The bus has begun to fail: reads of the member do. These count against it.
+    pub fn fail_bus_reads(&self) {
+        if self.bus.get().is_none() {
+            self.add_fault(Fault { victim: Target::Reads, after: 0, effect: Effect::ErrorsFromNow(ErrorKind::Media) });
+        }
+    }
+
     /// Sets whether an array fails the member when it is full.
     pub fn set_failed_when_full(&self, is_failed: bool) {
         self.is_failed_when_full.set(is_failed);
