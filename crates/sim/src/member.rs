@@ -380,7 +380,7 @@ impl Disk {
             target = at + 1;
         }
         let is_honest = self.lie.get() != Some(Lie::Flush) && !self.is_liar();
-        let is_fua = op == Op::Write { fua: true } && is_honest;
+        let is_fua = (op == Op::Write { fua: true } || !self.geometry.volatile_cache) && is_honest;
         let number = self.medium.borrow_mut().submit(target, bytes, is_fua);
         if self.hang.is_under_way() {
             self.hang.note_unanswered(number);

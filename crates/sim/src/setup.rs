@@ -95,6 +95,12 @@ pub struct Setup {
     pub write_mostly: SlotSet,
     /// The members of a mirror that are failfast. An operator clears the flag and sets it again.
     pub failfast: SlotSet,
+    /// The members with a volatile write cache. What another one has answered is durable.
+    pub caches: SlotSet,
+    /// How many times as long each member takes.
+    pub slowness: Vec<u64>,
+    /// An array that starts dirty has copies that differ in the last byte of a sector only.
+    pub differs_late: bool,
 }
 
 fn draw_level(rng: &mut Rng) -> (i32, u32, u16) {
@@ -203,7 +209,11 @@ impl Setup {
             has_ppl: false,
             write_mostly: SlotSet::EMPTY,
             failfast: SlotSet::EMPTY,
+            caches: SlotSet::first(slots + spares),
+            slowness: vec![1; usize::from(slots + spares)],
+            differs_late: crate::rng::mix(array ^ 0x1a7e).is_multiple_of(4),
         };
+        let setup = setup.with_unequal_members();
         let (setup, may_be_behind) = setup.with_write_mostly();
         let setup = setup.with_failfast();
         let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty, may_be_behind) };
@@ -213,6 +223,17 @@ impl Setup {
         let setup = if has_logs { setup.with_logs() } else { setup };
         let has_ppl = level == 5 && setup.bits.is_none() && !crate::rng::mix(setup.array ^ 0x991).is_multiple_of(3);
         if has_ppl { setup.with_ppl() } else { setup }
+    }
+
+    /// The same array with members of their own: in half of the seeds some have no volatile cache, in a third they differ in
+    /// speed. Derived from a drawn number, as below.
+    fn with_unequal_members(self) -> Setup {
+        let draw = crate::rng::mix(self.array ^ 0xcac4e);
+        let members = self.shape.slots + self.spares;
+        let has_cache = |slot: &Slot| draw & 1 == 0 || draw >> (8 + slot.0) & 1 == 1;
+        let factor = |slot: u16| [1, 1, 3, 10][(crate::rng::mix(draw ^ u64::from(slot)) & 3) as usize];
+        let slowness = (0..members).map(|slot| if draw.is_multiple_of(3) { factor(slot) } else { 1 }).collect();
+        Setup { caches: (0..members).map(Slot).filter(has_cache).collect(), slowness, ..self }
     }
 
     /// The same array with write-mostly members (see [`Setup::flagged`]), and whether writes may be behind on one.
@@ -322,6 +343,9 @@ impl Setup {
             has_ppl: false,
             write_mostly: SlotSet::EMPTY,
             failfast: SlotSet::EMPTY,
+            caches: SlotSet::first(256),
+            slowness: Vec::new(),
+            differs_late: false,
         }
     }
 
@@ -426,14 +450,34 @@ impl Setup {
         (0..self.shape.slots + self.spares).map(|slot| self.make_disk(executor, rng, slot)).collect()
     }
 
-    fn make_disk(&self, executor: &Executor, rng: &mut Rng, slot: u16) -> Rc<Disk> {
+    /// The size and limits of a member.
+    fn geometry(&self, slot: u16) -> Geometry {
         let (offset, data) = (self.data_offsets[usize::from(slot)], self.data_sizes[usize::from(slot)]);
         let size = offset + data + crate::rng::mix(self.array ^ u64::from(slot)) % 3;
-        let mut bytes = vec![0; size as usize * SECTOR_BYTES];
+        Geometry {
+            size: Sectors(size),
+            logical_block: Sectors(1),
+            physical_block: Sectors(1),
+            chunk: Sectors::ZERO,
+            stripe: Sectors::ZERO,
+            io_max: Sectors(2048),
+            segments_max: 1024,
+            discard_granularity: Sectors(self.discard.0),
+            fast_holes: self.discard.1,
+            fast_zeroes: false,
+            volatile_cache: self.caches.contains(Slot(slot)),
+        }
+    }
+
+    fn make_disk(&self, executor: &Executor, rng: &mut Rng, slot: u16) -> Rc<Disk> {
+        let offset = self.data_offsets[usize::from(slot)];
+        let mut bytes = vec![0; self.geometry(slot).size.len_bytes()];
         if self.starts_dirty {
             let mut noise = rng.noise();
-            for byte in &mut bytes[offset as usize * SECTOR_BYTES..] {
-                *byte = noise.next() as u8;
+            for (at, byte) in bytes[offset as usize * SECTOR_BYTES..].iter_mut().enumerate() {
+                let own = noise.next() as u8;
+                let is_last = at % SECTOR_BYTES == SECTOR_BYTES - 1;
+                *byte = if self.differs_late && !is_last { crate::rng::mix(at as u64) as u8 } else { own };
             }
         }
         let start = SUPER_AT as usize * SECTOR_BYTES;
@@ -449,23 +493,14 @@ impl Setup {
         if self.has_ppl {
             ppl::put_first(&mut bytes, self, &self.superblock(slot).set_uuid);
         }
-        let geometry = Geometry {
-            size: Sectors(size),
-            logical_block: Sectors(1),
-            physical_block: Sectors(1),
-            chunk: Sectors::ZERO,
-            stripe: Sectors::ZERO,
-            io_max: Sectors(2048),
-            segments_max: 1024,
-            discard_granularity: Sectors(self.discard.0),
-            fast_holes: self.discard.1,
-            fast_zeroes: false,
-            volatile_cache: true,
-        };
-        let factor = if self.slow_disk == Some(slot) { 30 } else { 1 };
+        let own = self.slowness.get(usize::from(slot)).copied().unwrap_or(1);
+        let factor = if self.slow_disk == Some(slot) { 30 } else { own };
         let latency = Latency { min: self.latency.min * factor, max: self.latency.max * factor, ..self.latency };
-        let disk = Disk::new(executor, slot, geometry, bytes, offset, latency);
+        let disk = Disk::new(executor, slot, self.geometry(slot), bytes, offset, latency);
         disk.set_failfast(self.failfast.contains(Slot(slot)));
         disk
     }
 }
+
+#[cfg(test)]
+mod tests;
