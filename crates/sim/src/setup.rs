@@ -209,9 +209,9 @@ impl Setup {
             has_ppl: false,
             write_mostly: SlotSet::EMPTY,
             failfast: SlotSet::EMPTY,
-            caches: SlotSet::first(slots + spares),
-            slowness: vec![1; usize::from(slots + spares)],
-            differs_late: crate::rng::mix(array ^ 0x1a7e).is_multiple_of(4),
+            caches: SlotSet::EMPTY,
+            slowness: Vec::new(),
+            differs_late: false,
         };
         let setup = setup.with_unequal_members();
         let (setup, may_be_behind) = setup.with_write_mostly();
@@ -226,14 +226,15 @@ impl Setup {
     }
 
     /// The same array with members of their own: in half of the seeds some have no volatile cache, in a third they differ in
-    /// speed. Derived from a drawn number, as below.
+    /// speed, in a quarter their copies differ late. Derived from a drawn number, as below.
     fn with_unequal_members(self) -> Setup {
         let draw = crate::rng::mix(self.array ^ 0xcac4e);
         let members = self.shape.slots + self.spares;
         let has_cache = |slot: &Slot| draw & 1 == 0 || draw >> (8 + slot.0) & 1 == 1;
         let factor = |slot: u16| [1, 1, 3, 10][(crate::rng::mix(draw ^ u64::from(slot)) & 3) as usize];
         let slowness = (0..members).map(|slot| if draw.is_multiple_of(3) { factor(slot) } else { 1 }).collect();
-        Setup { caches: (0..members).map(Slot).filter(has_cache).collect(), slowness, ..self }
+        let differs_late = crate::rng::mix(self.array ^ 0x1a7e).is_multiple_of(4);
+        Setup { caches: (0..members).map(Slot).filter(has_cache).collect(), slowness, differs_late, ..self }
     }
 
     /// The same array with write-mostly members (see [`Setup::flagged`]), and whether writes may be behind on one.
