@@ -190,6 +190,15 @@ impl UnderWay {
     }
 }
 
+/// What became of members of a frozen array that were to be failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Drained {
+    /// They are failed, and the array takes writes again.
+    Failed,
+    /// A failure that came late has frozen the array again, for the same cause, and let readers in.
+    FrozenAnew,
+}
+
 impl<W: World> Commands<W> {
     pub(crate) fn new(
         steward: &Rc<Steward<W>>,
@@ -269,16 +278,27 @@ impl<W: World> Commands<W> {
     async fn fail_frozen(self: &Rc<Self>, slots: SlotSet) -> Result<(), FailError> {
         let steward = &self.steward;
         self.dirty_mark.revoke_clean_up().await;
-        let _one = steward.transition.acquire(1).await;
+        // A round of superblocks may hold it, and wait for a member that does not answer.
+        let Either::Left(_one) = race(steward.transition.acquire(1), steward.shared.world.sleep(DRAIN_MAX)).await
+        else {
+            return Err(FailError::StaysFrozen(StaysFrozen::Unanswered));
+        };
         if steward.is_stopping.get() || !matches!(self.steward.shared.view().gate, Gate::Frozen(_)) {
             return Err(FailError::NotOpen);
         }
         assert!(self.steward.master().frozen().is_some(), "the view says so");
         self.check_fail_frozen(slots)?;
         let failures = self.by_command(slots);
-        let outcome = match self.close_and_drain().await {
-            Ok(()) => self.fail_drained(slots, &failures).await,
-            Err(error) => Err(error),
+        let outcome = loop {
+            let outcome = match self.close_and_drain().await {
+                Ok(()) => self.fail_drained(slots, &failures).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(Drained::FrozenAnew) => mark::hit(Mark::FailedFrozenAgain),
+                Ok(Drained::Failed) => break Ok(()),
+                Err(error) => break Err(error),
+            }
         };
         if outcome.is_err() {
             self.steward.publish(Change::OpenFrozen).await;
@@ -332,7 +352,7 @@ impl<W: World> Commands<W> {
     }
 
     /// `failures`: the members that were in the slots when the command came.
-    async fn fail_drained(self: &Rc<Self>, slots: SlotSet, failures: &[Failure]) -> Result<(), FailError> {
+    async fn fail_drained(self: &Rc<Self>, slots: SlotSet, failures: &[Failure]) -> Result<Drained, FailError> {
         // Requests that ended meanwhile may have failed members or lost a flush. The flush of a revoked clean-up may do
         // the same at any time.
         self.check_fail_frozen(slots)?;
@@ -343,9 +363,11 @@ impl<W: World> Commands<W> {
             // A member failed meanwhile, and the one that was to replace it has its slot.
             return Err(FailError::NotOpen);
         }
-        mark::hit(Mark::FailedFrozen);
         let steward = &self.steward;
-        assert_eq!(steward.master().gate(), Gate::Closed, "no request is inside");
+        if steward.master().gate() != Gate::Closed {
+            return Ok(Drained::FrozenAnew);
+        }
+        mark::hit(Mark::FailedFrozen);
         let frozen = steward.master().frozen().expect("it froze before");
         self.steward.publish(Change::Unfreeze(failures, self.steward.shared.world.now())).await;
         let version = steward.master().version();
@@ -360,7 +382,7 @@ impl<W: World> Commands<W> {
             self.passes.begin();
         }
         let is_open = steward.master().frozen().is_none();
-        if is_open { Ok(()) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }
+        if is_open { Ok(Drained::Failed) } else { Err(FailError::StaysFrozen(StaysFrozen::FailedSince)) }
     }
 
     /// Makes torn parts whole on the members that stay, and flushes these members. The work runs as a separate task,

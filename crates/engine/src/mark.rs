@@ -147,6 +147,8 @@ marks! {
     ReadErrorsOfAll,
     /// A member failed by command in an array that froze over full members.
     FailedFrozen,
+    /// The same; a late failure froze it again meanwhile.
+    FailedFrozenAgain,
     /// A lost block was not computed: its row may not be in sync.
     UnsyncedRefused,
     /// A pass came to lost blocks of a row that may not be in sync.

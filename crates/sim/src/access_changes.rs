@@ -3,8 +3,7 @@
 //! (`legal_errors`), that no member is written meanwhile (`watch`).
 //! Invariant: an array is left read-only only when it is being stopped.
 
-use crate::checking::start_over;
-use crate::checks::unreadable_stays_dirty::Resynced;
+use crate::checking::{follow_pass, start_over};
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::legal_errors::LegalErrors;
 use crate::rig::{Live, Rig};
@@ -61,12 +60,7 @@ impl Rig {
                 match outcome {
                     Ok(_) => {
                         session.legal_errors.end_read_only();
-                        // What was given up begins anew.
-                        if array.status().pass.is_some() {
-                            guard.set_pass_running(true);
-                            let _ = array.wait(|_| {}).await;
-                            guard.set_pass_running(judge.resynced.get() != Resynced::Whole);
-                        }
+                        follow_pass(&array, &guard, &judge).await;
                     }
                     Err(error) if is_wrong(error) => executor.violate(format!("C2: writable: {error}")),
                     // It has frozen, or stops: writes stay refused.

@@ -9,11 +9,13 @@ use crate::faults::FaultKind;
 use crate::judge::Judge;
 use crate::rig::{Live, Rig};
 use crate::trace::Event;
+use crate::watch::Guard;
+use crate::world::SimWorld;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::view::Gate;
-use uraid_engine::{CheckEnd, PassKind, SpeedLimits};
+use uraid_engine::{Array, CheckEnd, PassKind, SpeedLimits};
 
 /// Faults that change bytes silently: no request reports an error.
 const SPOILING: [FaultKind; 4] =
@@ -105,6 +107,15 @@ pub(crate) async fn start_over(executor: &Executor, started: &Cell<Option<bool>>
     while started.get().is_none() {
         executor.sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+/// An array takes writes again: a recovery that was given up begins anew. Lets it write to members until it ends.
+pub(crate) async fn follow_pass(array: &Rc<Array<SimWorld>>, guard: &Guard, judge: &Judge) {
+    if array.status().pass.is_some() {
+        guard.set_pass_running(true);
+        let _ = array.wait(|_| {}).await;
+        guard.set_pass_running(judge.resynced.get() != Resynced::Whole);
     }
 }
 

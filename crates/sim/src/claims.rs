@@ -24,7 +24,7 @@ pub(crate) struct Claims {
     judge: Rc<Judge>,
     /// Places that requests of clients have changed, as far as they are uncertain.
     by_clients: RefCell<BTreeSet<Place>>,
-    /// A repair by command runs. What it makes agree was wrong before, whatever the superblocks said of it.
+    /// A repair by command runs.
     is_repairing: Cell<bool>,
 }
 
@@ -96,7 +96,8 @@ impl Claims {
         // One that cannot be read is found when it is complete.
         let Ok(superblock) = superblock else { return Ok(()) };
         let before = self.held(disk);
-        let is_new = self.agreed(disk) < superblock.resync_offset;
+        // What a repair by command makes agree was wrong before, whatever the superblocks said of it.
+        let is_new = self.agreed(disk) < superblock.resync_offset && !self.is_repairing.get();
         for (number, role) in (0u16..).zip(superblock.roles.iter().take(self.judge.disks.len())) {
             let Role::Slot(_) = role else { continue };
             let uncertain = self.uncertain(number);
@@ -108,10 +109,7 @@ impl Claims {
             }
             let below = if number == disk { held_by(bytes) } else { self.held(number) };
             let mut here = uncertain.iter().filter(|place| place.sector < below && !is_exempt(**place));
-            let is_of_repair = |place: &Place| self.is_repairing.get() && !self.by_clients.borrow().contains(place);
-            let breaks = |place: &Place| {
-                self.is_below(*place, superblock.resync_offset) && self.counts(*place) && !is_of_repair(place)
-            };
+            let breaks = |place: &Place| self.is_below(*place, superblock.resync_offset) && self.counts(*place);
             if is_new && let Some(place) = here.clone().find(|place| breaks(place)) {
                 let claimed = superblock.resync_offset;
                 return Err(format!(

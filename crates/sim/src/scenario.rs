@@ -2,6 +2,7 @@
 //! Owns: [`run_seed`], the rounds, the planned faults. Not here: single requests (`client`), judging (`judge`).
 //! Invariant: no more members have faults than the level survives, unless the last round is meant to exceed that.
 
+use crate::checking::follow_pass;
 use crate::client::Tally;
 use crate::executor::{Ended, Executor};
 use crate::faults::{FaultKind, Plan, READ_ERRORS_MAX};
@@ -344,6 +345,7 @@ impl Rig {
         }
         let unsure = plan.unsure();
         let (array, executor, judge) = (live.arrays[0].clone(), self.executor.clone(), self.judge.clone());
+        let guard = self.guard.clone();
         let (look, tally) = (Duration::from_micros(self.rng.between(20, 2_000)), self.tally.clone());
         self.executor.spawn(0, "operator", async move {
             for _ in 0..FREEZE_CHECKS_MAX {
@@ -362,6 +364,9 @@ impl Rig {
                 let slots = full.into_iter().map(Slot).collect();
                 let outcome = array.fail(slots).await;
                 executor.record(Event::Note { what: "full and failed by hand", value: u64::from(outcome.is_ok()) });
+                if outcome.is_ok() {
+                    follow_pass(&array, &guard, &judge).await;
+                }
                 tally.borrow_mut().count_fault(FaultKind::ByHand, u64::from(outcome.is_ok()));
                 return;
             }

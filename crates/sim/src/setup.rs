@@ -160,18 +160,16 @@ impl Setup {
         let is_plain = level <= 0;
         let same = unit + rng.between(10, 40);
         let spares = if !is_plain && rng.chance(1, 6) { 1 } else { 0 };
-        let data_sizes: Vec<u64> = (0..slots + spares)
-            .map(|_| match (is_plain, rng.chance(1, 2)) {
-                (true, true) => unit + rng.between(10, 40),
-                (true, false) => same,
-                (false, _) => size.max(10) + rng.below(4),
-            })
-            .collect();
+        let data_size = |rng: &mut Rng| match (is_plain, rng.chance(1, 2)) {
+            (true, true) => unit + rng.between(10, 40),
+            (true, false) => same,
+            (false, _) => size.max(10) + rng.below(4),
+        };
+        let data_sizes: Vec<u64> = (0..slots + spares).map(|_| data_size(rng)).collect();
         let data_offsets = (0..slots + spares).map(|_| 16 + rng.below(9)).collect();
         let member_sizes = if is_plain { data_sizes.clone() } else { Vec::new() };
         let shape = Shape { level, layout, chunk, slots, size: if is_plain { 0 } else { size }, member_sizes };
-        let stripe = unit * u64::from(slots);
-        let mix = draw_mix(rng, stripe);
+        let mix = draw_mix(rng, unit * u64::from(slots));
         let kinds = Kinds::draw(rng);
         let slow = *rng.pick(&[0, 0, 16, 100]);
         let max = *rng.pick(&[1_000, 80_000, 3_000_000]);
@@ -213,8 +211,7 @@ impl Setup {
             slowness: Vec::new(),
             differs_late: false,
         };
-        let setup = setup.with_unequal_members();
-        let (setup, may_be_behind) = setup.with_write_mostly();
+        let (setup, may_be_behind) = setup.with_unequal_members().with_write_mostly();
         let setup = setup.with_failfast();
         let bits = if is_plain { None } else { Bits::draw(setup.array, setup.starts_dirty, may_be_behind) };
         // Derived from a drawn number, so that all else that existing seeds draw stays the same.

@@ -15,8 +15,8 @@ const MARKS_MIN: usize = 30;
 /// that something else meets, or a failure that a read-only array does not record: the long seeds of the proof do, and
 /// `directed::bits::unsynced`, `directed::bad_blocks`, `directed::re_adding`, `directed::read_only`. A recovery that is given
 /// up, and a start that cannot bring a member up, were met by 1 and 3 of 3,000 short seeds when passes did not give way to
-/// clients, and by none of them since; of 300 long seeds by 1 and 33. A freeze in zeroes of whole rows: `directed::frozen`.
-const SELDOM: [&str; 11] = [
+/// clients, and by none of them since; of 300 long seeds by 1 and 33. A freeze in zeroes of whole rows, and one beside `fail`: `directed::frozen`.
+const SELDOM: [&str; 12] = [
     "HistorySuperseded",
     "NeededDespiteReadErrors",
     "ReadErrorsOfAll",
@@ -28,6 +28,7 @@ const SELDOM: [&str; 11] = [
     "RecordPutOff",
     "BadBlockLacking",
     "RowsZeroedTorn",
+    "FailedFrozenAgain",
 ];
 /// The swarm's members keep their slots: `directed::joining::replacing` and `directed::member_seeds` take these.
 const OF_REPLACEMENTS: [&str; 8] = [

@@ -376,3 +376,67 @@ fn an_earlier_flush_that_fails_during_fail_fails_no_second_member() {
         rig.power_off();
     }
 }
+
+/// Superblocks and bits are under way when a full member freezes the array, and fail while `fail` makes it whole: that freezes
+/// the array again, and lets readers in. One shard or two, at every step.
+#[test]
+fn a_failure_that_comes_while_members_are_failed_is_waited_for() {
+    for (level, slots) in [(1, 3), (5, 3), (6, 4)] {
+        for slow in [Duration::from_micros(50), Duration::from_millis(2)] {
+            for steps in 0..60 {
+                let mut rig = super::bits::rig_with_bits(level, slots, 0, 2);
+                let live = start_with(&mut rig, &[], &super::bits::config());
+                let case = format!("level {level} of {slots}, after {steps} steps, {slow:?}");
+                for victim in [Target::Writes, Target::SuperWrites] {
+                    rig.disk(1).add_fault(Fault { victim, after: 0, effect: Effect::Hang(slow) });
+                    fill_up(&rig, 1, victim);
+                }
+                let mut writes: Vec<Request> = (0..8).map(|at| write(&rig, &live, at, 1, 2)).collect();
+                let late = writes.split_off(4);
+                for writing in writes {
+                    rig.executor.spawn(0, "write", async move {
+                        let _ = writing.await;
+                    });
+                }
+                let array = live.arrays[0].clone();
+                run(&rig, &live, || matches!(array.view().gate, Gate::Frozen(_)));
+                rig.executor.run(steps, rig.executor.now() + Duration::from_secs(1), || false);
+                rig.judge.lost.borrow_mut().insert(1);
+                for writing in late {
+                    rig.executor.spawn(0, "write", async move {
+                        let _ = writing.await;
+                    });
+                }
+                let outcome = all(&rig, &live, vec![fail(&live, &[1])])[0];
+                assert!(outcome.is_ok() || live.arrays[0].status().gate != Gate::Open, "{case}: {outcome:?}");
+                rig.power_off();
+            }
+        }
+    }
+}
+
+/// A member hangs in a round of superblocks, without a time limit, and another one is full: the array is frozen, and neither
+/// can be failed. The command says so, instead of waiting for the member.
+#[test]
+fn a_command_does_not_wait_for_a_member_that_holds_up_the_superblocks() {
+    for (level, slots) in [(1, 3), (6, 4)] {
+        let mut rig = super::spares::rig_with_spare(level, if level == 1 { 0 } else { 2 }, slots, 1);
+        let live = start_with(&mut rig, &[], &Config::default());
+        super::spares::fill(&rig, &live);
+        // The spare takes the slot of a member that fails, and the round that says so waits for member 0.
+        super::spares::fail(&rig, &live, slots - 1);
+        let hang = Effect::Hang(Duration::from_secs(50));
+        rig.disk(0).add_fault(Fault { victim: Target::SuperWrites, after: 0, effect: hang });
+        fill_up(&rig, 1, Target::Writes);
+        let array = live.arrays[0].clone();
+        let writing = write(&rig, &live, 0, 24, 3);
+        rig.executor.spawn(0, "write", async move {
+            let _ = writing.await;
+        });
+        run(&rig, &live, || matches!(array.view().gate, Gate::Frozen(_)));
+        let end = rig.executor.now() + Duration::from_secs(20);
+        let answer = all(&rig, &live, vec![fail(&live, &[1])])[0];
+        assert!(rig.executor.now() < end, "level {level}: {answer:?}");
+        rig.power_off();
+    }
+}
