@@ -46,7 +46,7 @@ pub(super) fn is_zeroes(bytes: &[u8]) -> bool {
 #[derive(Default)]
 pub(super) struct KnownHoles {
     list: RefCell<Vec<(usize, Extent<Sector>)>>,
-    /// The state of [`Shared::changes`] for which the list is right.
+    /// The state of `Shared::changes` for which the list is right.
     at: Cell<Changes>,
 }
 

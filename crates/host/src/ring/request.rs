@@ -79,7 +79,7 @@ pub(crate) struct Request {
     pub(crate) slot: Option<u32>,
     /// The lane of its member: each lane has its own helper threads.
     pub(crate) lane: LaneNumber,
-    /// See [`Lane::remote`].
+    /// See `Lane::remote`.
     pub(crate) is_remote: bool,
     _holder: Option<Holder>,
 }
