@@ -210,6 +210,7 @@ fn a_list_in_other_units_than_sectors_is_read_and_the_array_takes_no_writes() {
     let said = format!("opened read-only: {} has a list of bad blocks in units", array.members[0].display());
     served.wait_for(&said);
     let mut client = served.client();
+    assert!(client.is_read_only, "it is told so when it connects");
     assert!(client.read(64 * 512, 4096).expect("served").expect("readable") == array.bytes[64 * 512..72 * 512]);
     assert_ne!(client.write(0, &[1; 512]).expect("served"), 0);
     drop(client);
