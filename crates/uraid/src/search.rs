@@ -68,7 +68,7 @@ impl Search<'_> {
             let Some(time) = self.run_after else {
                 return self.named(found, false);
             };
-            let (there, missing) = match awaited(assemble(&candidates, options)) {
+            let (there, missing) = match awaited(assemble(&candidates, options), found.len()) {
                 Awaited::Nothing => return self.named(found, false),
                 Awaited::Members { there, missing } => (there, missing),
             };
@@ -180,7 +180,8 @@ enum Awaited {
     },
 }
 
-fn awaited(outcome: Result<StartPlan, AssembleError>) -> Awaited {
+/// `found`: how many members there are, in sync or not.
+fn awaited(outcome: Result<StartPlan, AssembleError>, found: usize) -> Awaited {
     let members = |there, missing| Awaited::Members { there, missing };
     match outcome {
         // Members that the superblocks record as gone are not waited for.
@@ -188,10 +189,10 @@ fn awaited(outcome: Result<StartPlan, AssembleError>) -> Awaited {
         Err(AssembleError::NeedsRun { found, missing, .. } | AssembleError::TooFewMembers { found, missing, .. }) => {
             members(found, missing)
         }
-        Err(AssembleError::DirtyDegraded { missing, .. }) => members(0, missing),
+        Err(AssembleError::DirtyDegraded { missing, .. }) => members(found, missing),
         Err(AssembleError::NoCandidates | AssembleError::OnlySpares { .. }) => members(0, SlotSet::EMPTY),
         // One that is fresher may come, with which those that are there agree.
-        Err(AssembleError::Mismatch { .. }) => members(0, SlotSet::EMPTY),
+        Err(AssembleError::Mismatch { .. }) => members(found, SlotSet::EMPTY),
         Err(
             AssembleError::SeveralArrays { .. }
             | AssembleError::Duplicate { .. }
