@@ -36,7 +36,7 @@ pub use member::{
     Access, BadSectors, Claimed, Holder, Identity, Medium, Member, OpenError, Overlay, PathState, Target, Window,
     holder,
 };
-pub use memory::{NoMemory, ensure_memory};
+pub use memory::{NoMemory, ensure_memory, share_heap_under_a_limit};
 pub use net::{Listener, NetError, Peer, Stream};
 pub use options::{ARENAS, ArenaBlocks, CLIENT_ARENA, LeftBehind, Options, RingChoice};
 pub use privileges::{PrivilegeError, drop_privileges, keep_locked_memory};

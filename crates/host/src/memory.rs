@@ -1,5 +1,6 @@
 //! Checks that the system will give the memory that is about to be allocated.
-//! Owns: the trial mapping, the error. Not here: the memory of members (`member`), the arenas (`block`).
+//! Owns: the trial mapping, the error, what the C library reserves. Not here: the memory of members (`member`), the arenas
+//! (`block`).
 //! Invariant: the trial mapping is released again, so a later allocation may still fail.
 
 use crate::sys;
@@ -26,6 +27,17 @@ impl std::fmt::Display for NoMemory {
             Some(limit) => write!(out, "this process may have {} MiB in all (ulimit -v)", limit / MIB),
             None => write!(out, "the system has less: see /proc/sys/vm/overcommit_memory and ulimit -d"),
         }
+    }
+}
+
+/// Under a limit on address space (`ulimit -v`), lets all threads allocate from one heap. Without it, the GNU C library
+/// reserves 64 MiB for each thread that allocates while another one does: what is left for an array would depend on how
+/// busy the machine is. Called before the first thread begins. Requests do not allocate, so they do not wait for the heap.
+pub fn share_heap_under_a_limit() {
+    #[cfg(target_env = "gnu")]
+    if getrlimit(Resource::As).current.is_some() {
+        // SAFETY: no pointers. No other thread allocates yet. A value that the C library does not take changes nothing.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     }
 }
 

@@ -37,6 +37,7 @@ use uraid_serve::log::{self, complain, warn};
 use uraid_serve::pass_calls::PassCall;
 
 fn main() -> ExitCode {
+    uraid_host::share_heap_under_a_limit();
     uraid_host::with_stack(command)
 }
 

@@ -39,6 +39,7 @@ fn whatever_the_address_space_is_a_server_runs_or_says_what_it_wanted() {
                 "M) or fewer --shards",
             ];
             assert_eq!(done.code, Some(1), "{mebibytes} MiB: {done:?}");
+            assert_eq!(served, 0, "{mebibytes} MiB are refused, and less was enough: {done:?}");
             done.expect_refused(&said);
             refused += 1;
         } else {
@@ -95,8 +96,7 @@ fn a_limit_that_is_too_small_is_refused_with_the_least_that_works_and_that_one_i
     let least: u64 = least.parse().expect("a number");
     assert!(peak <= least << 10, "{peak} KiB of {least} MiB");
     assert_eq!(served.stop().code, Some(0));
-    // A lower --memory-limit also fits into less address space. Each thread that asks a member at the start may keep 64 MiB
-    // of it, which the C library reserves: four at once, on a busy machine.
+    // A lower --memory-limit also fits into less address space.
     let tight = serve_within(&scratch, 1150, &["--shards", "2", "--memory-limit", &limit], &members);
     tight.wait_until_ready();
     assert_eq!(tight.stop().code, Some(0));
