@@ -8,16 +8,22 @@
 //!                    X: copies and parity agree below X. No data may be uncertain there.
 //!   recovery_offset  X: the member holds all data below X. Below it only what clients wrote may be uncertain, while
 //!                    the array is dirty.
+//!   a feature that the superblock before had not, or a slot after a spare's role: bitmap, list of bad blocks and partial
+//!                    parity log, as far as it names them, are on the member, whole.
 //! ```
 
-use crate::judge::Judge;
+use crate::bits::{BITMAP_AT, BITMAP_SECTORS, bitmap_of};
+use crate::disk::Medium;
+use crate::judge::{Judge, bad_block_log_of};
+use crate::logs::{LOG_AT, LOG_SECTORS};
 use crate::model::Place;
+use crate::ppl::ppl_of;
 use crate::watch::SUPER_AT;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_format::{Role, Superblock};
+use uraid_format::{Features, Role, Superblock};
 
 /// Compares what is said of the members of one array with what they have stored; member n is in slot n.
 pub(crate) struct Claims {
@@ -133,6 +139,13 @@ impl Claims {
         Ok(())
     }
 
+    /// A superblock is submitted to this member: what it names beside itself, and the member's last one did not, must be
+    /// durable there.
+    pub(crate) fn check_areas(&self, disk: u16, bytes: &[u8; 4096]) -> Result<(), String> {
+        let disk_of = &self.judge.disks[usize::from(disk)];
+        if disk_of.is_liar() { Ok(()) } else { check_areas(disk, &disk_of.medium(), bytes) }
+    }
+
     /// A repair has said that it is complete. `given_up`: members that the array has failed.
     pub(crate) fn check_repair(
         &self,
@@ -153,6 +166,40 @@ impl Claims {
         }
         Ok(())
     }
+}
+
+/// See [`Claims::check_areas`].
+fn check_areas(disk: u16, medium: &Medium, bytes: &[u8; 4096]) -> Result<(), String> {
+    let parsed = |bytes: &[u8; 4096]| Superblock::parse(bytes, Sector(SUPER_AT), Sectors(u64::MAX >> 1)).ok();
+    let Some(superblock) = parsed(bytes) else { return Ok(()) };
+    let before = parsed(superblock_in(medium.current()).try_into().expect("a superblock's sectors"));
+    let had_slot = before.as_ref().is_some_and(|before| before.own_role().slot().is_some());
+    let takes_slot = !had_slot && superblock.own_role().slot().is_some();
+    let names = |superblock: &Superblock, feature: Features| superblock.features.contains(feature);
+    let is_new = |feature: Features| {
+        names(&superblock, feature) && (takes_slot || !before.as_ref().is_some_and(|before| names(before, feature)))
+    };
+    let bitmap = BITMAP_AT..BITMAP_AT + BITMAP_SECTORS;
+    let log = LOG_AT..LOG_AT + LOG_SECTORS;
+    let parity_log = superblock.ppl_extent().map_or(0..0, |area| area.start.0..area.end().0);
+    let durable = medium.durable();
+    let own = superblock.set_uuid;
+    let has_bitmap = || bitmap_of(durable, &superblock).is_ok_and(|bitmap| bitmap.header().set_uuid == own);
+    let has_log = || bad_block_log_of(durable, &superblock).is_ok_and(|log| log.is_some());
+    let has_parity_log = || ppl_of(durable, &superblock).is_some();
+    let areas: [(&str, Features, _, &dyn Fn() -> bool); 3] = [
+        ("bitmap", Features::BITMAP_OFFSET, bitmap, &has_bitmap),
+        ("list of bad blocks", Features::BAD_BLOCKS, log, &has_log),
+        ("partial parity log", Features::PPL, parity_log, &has_parity_log),
+    ];
+    for (name, feature, area, is_whole) in areas {
+        // A spare's bitmap is written when it takes a slot.
+        let counts = takes_slot || had_slot || feature == Features::BAD_BLOCKS;
+        if counts && is_new(feature) && (medium.is_unflushed(area) || !is_whole()) {
+            return Err(format!("M3: the superblock of disk {disk} names a {name} that is not durable there"));
+        }
+    }
+    Ok(())
 }
 
 fn superblock_in(image: &[u8]) -> &[u8] {

@@ -227,6 +227,12 @@ impl Medium {
         all.filter(|sector| *sector >= self.data_start).collect()
     }
 
+    /// Whether a write to these sectors is answered, and a power cut may lose it.
+    pub fn is_unflushed(&self, sectors: std::ops::Range<u64>) -> bool {
+        let is_lost = |sector: u64, one: &Version| one.is_complete && one.sector() != &self.durable[span(sector)];
+        self.cache.range(sectors).any(|(sector, versions)| versions.iter().any(|one| is_lost(*sector, one)))
+    }
+
     /// Data sectors that may have other bytes after a power cut than another one would leave.
     pub fn undecided_data(&self) -> BTreeSet<u64> {
         let is_other = |sector: u64, bytes: &[u8]| bytes != &self.durable[span(sector)];

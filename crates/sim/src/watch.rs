@@ -350,10 +350,14 @@ impl Watch for Guard {
 
     fn superblock_submitted(&self, disk: u16, bytes: &[u8]) -> Result<(), String> {
         let claims = self.claims.borrow();
-        let Some(claims) = claims.as_ref().filter(|_| disk < self.model.shape.slots) else { return Ok(()) };
+        let Some(claims) = claims.as_ref() else { return Ok(()) };
         let mut whole = [0; 4096];
         let length = bytes.len().min(whole.len());
         whole[..length].copy_from_slice(&bytes[..length]);
+        claims.check_areas(disk, &whole)?;
+        if disk >= self.model.shape.slots {
+            return Ok(());
+        }
         let open = self.open.borrow();
         let is_open =
             |place: Place| open[usize::from(place.slot)].get(place.sector as usize).is_some_and(|open| *open > 0);
