@@ -3,6 +3,7 @@
 //! its data on every path, which the guard of every run checks.
 
 mod changes;
+mod pages;
 mod unsynced;
 
 use super::*;

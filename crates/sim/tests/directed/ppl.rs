@@ -3,6 +3,7 @@
 //! a log says (`engine`), logs that md has written (the VM).
 
 mod rare;
+mod recovering;
 
 use super::spares::{content_of, fail, fill, wait};
 use super::*;

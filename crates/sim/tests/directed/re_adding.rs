@@ -185,7 +185,7 @@ fn a_member_that_has_missed_more_than_the_bits_name_and_returns_is_found() {
     assert!(outcome.is_ok() && !is_equal);
 }
 
-fn set_speed(rig: &Rig, live: &Live, limits: SpeedLimits) {
+pub(super) fn set_speed(rig: &Rig, live: &Live, limits: SpeedLimits) {
     let array = live.arrays[0].clone();
     all(rig, live, vec![async move { array.set_speed(limits).await }]);
 }

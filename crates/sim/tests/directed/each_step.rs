@@ -1,0 +1,290 @@
+//! One failure, swept over every step of a request: what an answer promises holds at that moment, and after a power cut.
+//! Owns: this sweep, and bad sectors beside members that fail in the same moment. Not here: crashes alone
+//! (`crash_images`), failures of one member in two ways (`second_failure`), what the members hold when nothing fails
+//! meanwhile (`states`).
+
+use super::joining::assembled_with;
+use super::spares::CASES;
+use super::*;
+use uraid_engine::AssembleOptions;
+use uraid_sim::bits::Bits;
+
+/// The request, of sectors 3..9.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    Write,
+    Durable,
+    WriteAndFlush,
+    Zeroes,
+}
+
+/// What happens to one member at a step of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    Vanishes,
+    FailsWrites,
+    FailsFlushes,
+    FailsSuperblocks,
+    IsFailed,
+    /// It answers nothing for a while, and is failed by command.
+    HangsAndIsFailed,
+}
+
+const OPERATIONS: [Operation; 4] = [Operation::Write, Operation::Durable, Operation::WriteAndFlush, Operation::Zeroes];
+const EVENTS: [Event; 6] = [
+    Event::Vanishes,
+    Event::FailsWrites,
+    Event::FailsFlushes,
+    Event::FailsSuperblocks,
+    Event::IsFailed,
+    Event::HangsAndIsFailed,
+];
+const AT: u64 = 3;
+const LENGTH: u64 = 6;
+const NEW: u8 = 201;
+/// The simulated clients have room for so many requests.
+const AT_ONCE: usize = 8;
+
+/// `behind`: member 0 of a mirror is write-mostly, slow, and writes may be behind on it.
+fn rig_of_case((level, layout, slots): (i32, u32, u16), behind: bool) -> Rig {
+    let chunk = if level == 1 { 0 } else { 2 };
+    let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(17);
+    let executor = Executor::new(rng.fork(), false);
+    let bits = Bits { chunk: 1, clear_after: Duration::from_secs(2), are_set: false, write_behind: 16 };
+    let write_mostly = if behind { SlotSet::EMPTY.with(Slot(0)) } else { SlotSet::EMPTY };
+    let slow_disk = behind.then_some(0);
+    let setup = Setup { shards: 2, write_mostly, slow_disk, ..Setup::plain(shape) }.with_bits(behind.then_some(bits));
+    let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    // The guard does not know that what a freeze left torn is made whole.
+    rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+    rig.judge.is_over_budget.set(true);
+    rig
+}
+
+fn old(at: u64) -> u8 {
+    at as u8 + 1
+}
+
+fn filled(rig: &Rig, live: &Live) {
+    let sectors: Vec<u64> = (0..rig.judge.model.array_size()).collect();
+    for some in sectors.chunks(AT_ONCE) {
+        let writes = some.iter().map(|at| write(rig, live, *at, 1, old(*at))).collect();
+        assert!(all(rig, live, writes).iter().all(Result::is_ok));
+    }
+    let array = live.arrays[0].clone();
+    assert_eq!(all(rig, live, vec![async move { array.flush().await }]), [Ok(())]);
+}
+
+fn request(rig: &Rig, live: &Live, operation: Operation) -> Request {
+    let array = live.arrays[0].clone();
+    match operation {
+        Operation::Write => Box::pin(write(rig, live, AT, LENGTH, NEW)),
+        Operation::Durable => Box::pin(write_as(rig, live, AT, LENGTH, NEW, Fua::Yes)),
+        Operation::WriteAndFlush => {
+            let writing = write(rig, live, AT, LENGTH, NEW);
+            Box::pin(async move {
+                writing.await?;
+                array.flush().await
+            })
+        }
+        Operation::Zeroes => super::zeroes::clear(rig, live, 1, super::zeroes::Verb::Zeroes, (AT, LENGTH)),
+    }
+}
+
+fn strike(rig: &Rig, live: &Live, event: Event, member: u16) {
+    let fault = |victim, effect| rig.disk(member).add_fault(Fault { victim, after: 0, effect });
+    let failing = Effect::ErrorsFromNow(ErrorKind::Media);
+    match event {
+        Event::Vanishes => fault(Target::Any, Effect::Vanish),
+        Event::FailsWrites => fault(Target::Writes, failing),
+        Event::FailsFlushes => fault(Target::Flushes, failing),
+        Event::FailsSuperblocks => fault(Target::SuperWrites, failing),
+        Event::IsFailed | Event::HangsAndIsFailed => {
+            if event == Event::HangsAndIsFailed {
+                fault(Target::Any, Effect::Hang(Duration::from_secs(20)));
+            }
+            let (array, executor) = (live.arrays[0].clone(), rig.executor.clone());
+            let pause = Duration::from_millis(if event == Event::IsFailed { 0 } else { 3 });
+            rig.executor.spawn(0, "operator", async move {
+                executor.sleep(pause).await;
+                let _ = array.fail(SlotSet::EMPTY.with(Slot(member))).await;
+            });
+        }
+    }
+}
+
+/// What each sector of the request may hold.
+fn expect_content(rig: &Rig, live: &Live, operation: Operation, is_new: bool, case: &str) {
+    let new = if operation == Operation::Zeroes { 0 } else { NEW };
+    let sectors: Vec<u64> = (0..rig.judge.model.array_size()).collect();
+    let answers =
+        sectors.chunks(AT_ONCE).flat_map(|some| all(rig, live, some.iter().map(|at| read(live, *at, 1)).collect()));
+    for (at, found) in (0..).zip(answers) {
+        let found = found.unwrap_or_else(|error| panic!("{case}: sector {at} cannot be read: {error}"));
+        let is_inside = (AT..AT + LENGTH).contains(&at);
+        let is_right = |byte: u8| found.iter().all(|found| *found == byte);
+        let may_be_old = !is_inside || !is_new;
+        assert!(
+            is_inside && is_right(new) || may_be_old && is_right(old(at)),
+            "{case}: sector {at} holds {}, answered well: {is_new}",
+            found[0]
+        );
+    }
+}
+
+/// The array after a power cut that leaves only what is durable. A parity array that lost a member with it is forced: no
+/// row was being written.
+fn after_power_cut(rig: &Rig, case: &str) -> (Rig, Live) {
+    let disks = &rig.judge.disks;
+    let images = disks.iter().map(|disk| Some(disk.medium().durable().to_vec())).collect();
+    rig.judge.unreadable.borrow_mut().extend(0..disks.len() as u16);
+    let mut after = rig.branch(images, Rng::new(5)).unwrap_or_else(|error| panic!("{case}: {error}"));
+    after.judge.is_over_budget.set(true);
+    let plan = assembled_with(&after, &AssembleOptions { force: true, run: true, ..AssembleOptions::default() });
+    let live = after.boot(&plan, &Config::default()).expect("sizes agree");
+    run(&after, &live, || live.started.get().is_some());
+    assert_eq!(live.started.get(), Some(true), "{case}");
+    (after, live)
+}
+
+/// Returns whether the request was over before the event.
+fn run_case(array: (i32, u32, u16), behind: bool, operation: Operation, event: Event, member: u16, steps: u64) -> bool {
+    let case =
+        format!("{array:?}, behind {behind}, {operation:?}, member {member} {event:?} after {steps} steps of it");
+    let mut rig = rig_of_case(array, behind);
+    let live = start_with(&mut rig, &[], &Config::default());
+    filled(&rig, &live);
+    let answer: Rc<Cell<Option<Result<(), IoError>>>> = Rc::default();
+    let (making, inside) = (request(&rig, &live, operation), answer.clone());
+    let task = rig.executor.spawn(0, "request", async move { inside.set(Some(making.await)) });
+    let executor = rig.executor.clone();
+    executor.run(steps, executor.now() + Duration::from_secs(60), || !executor.is_running(task));
+    let was_over = !executor.is_running(task);
+    strike(&rig, &live, event, member);
+    run(&rig, &live, || !executor.is_running(task));
+    let answer = answer.get().expect("it is over");
+    let is_durable = matches!(operation, Operation::Durable | Operation::WriteAndFlush);
+    if answer.is_ok() && is_durable {
+        let (after, live_after) = after_power_cut(&rig, &case);
+        expect_content(&after, &live_after, operation, true, &format!("{case}, after a power cut at the answer"));
+        after.power_off();
+    }
+    expect_content(&rig, &live, operation, answer.is_ok(), &case);
+    // What is behind, and the failure itself, come to their end.
+    let pause = executor.clone();
+    all(&rig, &live, vec![async move { pause.sleep(Duration::from_secs(30)).await }]);
+    expect_content(&rig, &live, operation, answer.is_ok(), &format!("{case}, 30 s later"));
+    rig.power_off();
+    was_over
+}
+
+fn sweep(array: (i32, u32, u16), behind: bool, apart: usize) -> u64 {
+    let mut cases = 0;
+    let every = stride(3) as u16;
+    for (number, operation) in (0..).zip(OPERATIONS) {
+        for (event, member) in (0..).zip(EVENTS).flat_map(|event| (0..array.2).map(move |member| (event, member))) {
+            let (of_event, event) = event;
+            if (number + of_event + member) % every == 0 {
+                for steps in (u64::from(member) * 7..).step_by(apart) {
+                    cases += 1;
+                    if run_case(array, behind, operation, event, member, steps) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// How many steps lie between two moments, and how many cases between two; each of them by
+/// `URAID_EACH_STEP=1 cargo test --release -p uraid-sim --test suite each_step`, which takes some minutes.
+fn stride(short: usize) -> usize {
+    if std::env::var_os("URAID_EACH_STEP").is_some() { 1 } else { short }
+}
+
+#[test]
+fn an_answer_holds_whichever_member_fails_at_whichever_step_of_a_write() {
+    for array in CASES.into_iter().step_by(stride(2)) {
+        let cases = sweep(array, false, stride(41));
+        assert!(cases >= 12 * u64::from(array.2), "{array:?}: {cases}");
+    }
+}
+
+#[test]
+fn an_answer_holds_whichever_member_of_a_mirror_with_writes_behind_fails() {
+    for array in [(1, 0, 2), (1, 0, 3)] {
+        let cases = sweep(array, true, stride(7));
+        assert!(cases >= 12 * u64::from(array.2), "{array:?}: {cases}");
+    }
+}
+
+/// ```text
+///   member a cannot write sector 3;  member b, the only other one with that sector, fails a write of another one
+///   |<- b fails ...  200 ms  ... b is judged ->|
+///        ^ at each step: a write of sector 3
+/// ```
+/// What was in sector 3 before, or the new bytes, can be read at the end: it is not listed on the one and lost with the
+/// other.
+#[test]
+fn no_sector_is_listed_whose_other_holders_are_about_to_fail() {
+    for array in [(1, 0, 2), (1, 0, 3), (10, 0x102, 4), (10, 0x102, 3), (4, 0, 3), (5, 2, 3), (6, 2, 4)] {
+        for steps in (0..).step_by(stride(3)) {
+            if list_beside_failures(array, steps) {
+                break;
+            }
+        }
+    }
+}
+
+/// Returns whether the failures were judged before the write began.
+fn list_beside_failures((level, layout, slots): (i32, u32, u16), steps: u64) -> bool {
+    let case = format!("raid{level} {layout:#x} of {slots}, after {steps} steps");
+    let chunk = if level == 1 { 0 } else { 2 };
+    let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(13);
+    let executor = Executor::new(rng.fork(), false);
+    let setup = Setup { shards: 2, ..Setup::plain(shape) }.with_logs();
+    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+    rig.judge.is_over_budget.set(true);
+    let live = start_with(&mut rig, &[], &Config::default());
+    filled(&rig, &live);
+    let model = rig.judge.model.clone();
+    let place = model.copies[AT as usize][0];
+    let data_at = rig.setup.data_offsets[0];
+    rig.disk(place.slot).add_broken([data_at + place.sector]);
+    // As many others as the array can lose at most: without these and the sector, nothing is left of it.
+    let others: Vec<u16> = if model.is_parity() {
+        (0..slots).filter(|slot| *slot != place.slot).take(if level == 6 { 2 } else { 1 }).collect()
+    } else {
+        model.copies[AT as usize][1..].iter().map(|place| place.slot).collect()
+    };
+    for slot in &others {
+        rig.disk(*slot).add_fault(Fault { victim: Target::Any, after: 0, effect: Effect::Vanish });
+    }
+    // Sectors of all members, beside the one.
+    let first: Vec<Request> = (12..24).map(|at| -> Request { Box::pin(write(&rig, &live, at, 1, old(at))) }).collect();
+    let tasks: Vec<u64> = first
+        .into_iter()
+        .map(|request| {
+            rig.executor.spawn(0, "first", async move {
+                let _ = request.await;
+            })
+        })
+        .collect();
+    let executor = rig.executor.clone();
+    let is_over = || tasks.iter().all(|task| !executor.is_running(*task));
+    executor.run(steps, executor.now() + Duration::from_secs(60), is_over);
+    let was_over = is_over();
+    let answer = all(&rig, &live, vec![write(&rig, &live, AT, 1, NEW)])[0];
+    run(&rig, &live, is_over);
+    let pause = executor.clone();
+    all(&rig, &live, vec![async move { pause.sleep(Duration::from_secs(1)).await }]);
+    let found = all(&rig, &live, vec![read(&live, AT, 1)]).remove(0);
+    let is_held = found.as_ref().is_ok_and(|bytes| bytes[0] == NEW || answer.is_err() && bytes[0] == old(AT));
+    assert!(is_held, "{case}: the write was answered {answer:?}, a read gives {:?}", found.map(|bytes| bytes[0]));
+    rig.power_off();
+    was_over
+}
