@@ -19,6 +19,7 @@ mod detail_forms;
 mod doctor;
 mod draw;
 mod durable;
+mod durable_joins;
 mod dying;
 mod errors;
 mod examine;

@@ -1,0 +1,186 @@
+//! What is durable, and in which order, when a device joins a running array, returns, replaces a member, or moves to another
+//! array: the members are files whose server keeps what reached it.
+//! Owns: what a superblock names is on its member before it, and a spare is in no superblock of its former array before it
+//! is written for the next one. Not here: the same inside the engine, which every simulated run checks (`uraid-sim`), the
+//! commands that serve nothing (`durable`).
+
+use crate::common::stubborn::{Event, Journal, StubbornFile};
+use crate::common::{MIB, Scratch, Served, pattern, wait};
+use std::path::PathBuf;
+
+const SUPERBLOCK: u64 = 4096;
+
+/// What a superblock says, by its bytes.
+#[derive(Debug)]
+struct Said {
+    has_magic: bool,
+    data_at: u64,
+    /// The slot of its device, or a larger number.
+    own_role: u16,
+}
+
+fn said(bytes: &[u8]) -> Said {
+    let number = |at: usize, length: usize| {
+        let mut eight = [0; 8];
+        eight[..length].copy_from_slice(&bytes[at..at + length]);
+        u64::from_le_bytes(eight)
+    };
+    let own_role = number(256 + 2 * number(160, 4) as usize, 2) as u16;
+    Said { has_magic: number(0, 4) == 0xa92b_4efc, data_at: number(128, 8) * 512, own_role }
+}
+
+/// A server over recorded files, one of the arrays `home` and, if there is one, `other`.
+struct Rig {
+    served: Served,
+    files: Vec<StubbornFile>,
+    journal: Journal,
+    scratch: Scratch,
+}
+
+impl Rig {
+    /// An array of the first files. The others are blank.
+    fn new(options: &str, members: usize, blank: usize) -> Rig {
+        let scratch = Scratch::new();
+        let stored = scratch.members("m", members + blank, 16 * MIB);
+        scratch.create("home", &format!("{options} --assume-clean"), &stored[..members]);
+        let journal = Journal::default();
+        let file = |(number, path): (usize, &PathBuf)| {
+            StubbornFile::recorded(&path.with_extension("mount"), path, &journal, number)
+        };
+        let files: Vec<StubbornFile> = stored.iter().enumerate().map(file).collect();
+        let paths: Vec<PathBuf> = files[..members].iter().map(StubbornFile::path).collect();
+        let served = scratch.ready(&[], &paths);
+        assert_eq!(served.client().write(0, &pattern(3, MIB as usize)).expect("connected"), 0);
+        journal.take();
+        Rig { served, files, journal, scratch }
+    }
+
+    fn path(&self, file: usize) -> String {
+        self.files[file].path().display().to_string()
+    }
+
+    fn run(&self, words: &[&str]) {
+        self.scratch.uraid(words).expect_done();
+    }
+
+    fn wait_until_whole(&self, array: &str) {
+        let is_whole = || self.scratch.uraid(["detail", "--test", array]).code == Some(0);
+        wait(is_whole).unwrap_or_else(|()| panic!("{:?}", self.scratch.uraid(["detail", array])));
+    }
+}
+
+/// Whenever a superblock is written to a file, all that was written beside it before is flushed. Returns how many such
+/// writes came before the first superblock that gives the file's device a slot.
+#[track_caller]
+fn expect_flushed_before_superblocks(events: &[(usize, Event)], file: usize) -> usize {
+    let (mut unflushed, mut beside, mut before_slot) = (Vec::new(), 0, None);
+    let data_at = events.iter().find_map(|(number, event)| match event {
+        Event::Write { at: SUPERBLOCK, bytes } if *number == file && said(bytes).has_magic => Some(said(bytes).data_at),
+        Event::Write { .. } | Event::Flush => None,
+    });
+    let data_at = data_at.expect("a superblock is written to it");
+    for (_, event) in events.iter().filter(|(number, _)| *number == file) {
+        match event {
+            Event::Flush => unflushed.clear(),
+            Event::Write { at: SUPERBLOCK, bytes } if said(bytes).has_magic => {
+                assert!(unflushed.is_empty(), "file {file}: a superblock is written after {unflushed:?}");
+                if said(bytes).own_role < 0xff00 {
+                    before_slot.get_or_insert(beside);
+                }
+            }
+            Event::Write { at, bytes } if *at < data_at => {
+                beside += 1;
+                unflushed.push((*at, bytes.len()));
+            }
+            Event::Write { .. } => {}
+        }
+    }
+    before_slot.expect("it takes a slot")
+}
+
+#[test]
+fn what_a_joining_member_gets_is_durable_before_a_superblock_names_it() {
+    for (options, members) in [
+        ("-l 1 -n 2 --bitmap=internal --bitmap-chunk=64K", 2),
+        ("-l 1 -n 2", 2),
+        ("-l 5 -n 3 --consistency-policy=ppl", 3),
+        ("-l 6 -n 4 --bitmap=internal --bitmap-chunk=64K", 4),
+    ] {
+        let rig = Rig::new(options, members, 1);
+        rig.run(&["fail", "home", "1"]);
+        rig.run(&["remove", "home", "1"]);
+        rig.journal.take();
+        rig.run(&["add", "home", &rig.path(members)]);
+        rig.wait_until_whole("home");
+        let events = rig.journal.take();
+        assert!(expect_flushed_before_superblocks(&events, members) > 0, "{options}: at least a list of bad blocks");
+        assert_eq!(rig.served.stop().code, Some(0));
+    }
+}
+
+#[test]
+fn what_a_returning_member_gets_is_durable_before_a_superblock_gives_it_its_slot() {
+    let rig = Rig::new("-l 1 -n 2 --bitmap=internal --bitmap-chunk=64K", 2, 0);
+    rig.run(&["fail", "home", "1"]);
+    rig.run(&["remove", "home", "1"]);
+    assert_eq!(rig.served.client().write(4 * MIB, &pattern(4, MIB as usize)).expect("connected"), 0);
+    rig.journal.take();
+    rig.run(&["re-add", "home", &rig.path(1)]);
+    rig.wait_until_whole("home");
+    assert!(expect_flushed_before_superblocks(&rig.journal.take(), 1) > 0, "the bits of what it missed");
+    assert_eq!(rig.served.stop().code, Some(0));
+}
+
+#[test]
+fn what_a_replacement_gets_is_durable_before_a_superblock_gives_it_the_slot() {
+    for (options, members) in [("-l 1 -n 2 --bitmap=internal --bitmap-chunk=64K", 2), ("-l 5 -n 3", 3)] {
+        let rig = Rig::new(options, members, 1);
+        rig.run(&["add", "home", &rig.path(members)]);
+        rig.run(&["replace", "home", "0"]);
+        rig.run(&["wait", "home"]);
+        assert!(expect_flushed_before_superblocks(&rig.journal.take(), members) > 0, "{options}");
+        assert_eq!(rig.served.stop().code, Some(0));
+    }
+}
+
+/// The other members of its former array say that it is gone, durably, before the first byte is written to it for the next
+/// one.
+#[test]
+fn a_spare_that_moves_is_listed_by_nobody_when_it_is_written_for_another_array() {
+    const SPARE: usize = 2;
+    let scratch = Scratch::new();
+    let stored = scratch.members("m", 5, 16 * MIB);
+    scratch.create("give", "-l 1 -n 2 -x 1 --size 4M --assume-clean", &stored[..3]);
+    scratch.create("take", "-l 1 -n 2 --assume-clean", &stored[3..]);
+    let journal = Journal::default();
+    let file = |(number, path): (usize, &PathBuf)| {
+        StubbornFile::recorded(&path.with_extension("mount"), path, &journal, number)
+    };
+    let files: Vec<StubbornFile> = stored.iter().enumerate().map(file).collect();
+    let path = |file: usize| files[file].path().display().to_string();
+    let mut words = vec!["--spare-group".to_owned(), "pool".to_owned(), "--array".to_owned()];
+    words.extend((0..3).map(path));
+    words.push("--array".to_owned());
+    words.extend((3..5).map(path));
+    let served = scratch.serve(&words.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+    served.wait_until_ready();
+    journal.take();
+    scratch.uraid(["fail", "take", "1"]).expect_done();
+    wait(|| scratch.uraid(["detail", "--test", "take"]).code == Some(0)).expect("the spare comes and is recovered");
+    let events = journal.take();
+    let is_wipe = |(number, event): &(usize, Event)| *number == SPARE && event.writes(SUPERBLOCK) == Some(0);
+    let first = events.iter().position(is_wipe).expect("its old superblock is wiped");
+    for member in 0..2 {
+        let of_member = || events[..first].iter().enumerate().filter(move |(_, (number, _))| *number == member);
+        // Nothing else has changed in that array, so this is the one that says that the spare was removed.
+        let place = of_member()
+            .filter(|(_, (_, event))| event.writes(SUPERBLOCK).is_some())
+            .map(|(place, _)| place)
+            .next_back()
+            .unwrap_or_else(|| panic!("member {member} of the former array still lists it: {events:?}"));
+        let is_flushed = of_member().any(|(flush, (_, event))| flush > place && *event == Event::Flush);
+        assert!(is_flushed, "member {member}: the superblock that does not list it is not durable");
+    }
+    assert!(expect_flushed_before_superblocks(&events, SPARE) > 0);
+    assert_eq!(served.stop().code, Some(0));
+}
