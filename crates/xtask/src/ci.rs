@@ -113,7 +113,7 @@ fn static_checks(report: &mut Report) {
         .command("clippy", cargo(&["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"]));
 }
 
-/// All tests in the dev profile, then seeds and crash images by the simulator of that build.
+/// All tests in the dev profile; before them seeds and crash images by the simulator of that build.
 fn tests(report: &mut Report, environment: &[(&str, &str)]) {
     let mut programs = Vec::new();
     report.stage("build of the tests", || match TestProgram::build(cargo(&[]), &["--workspace"]) {
@@ -126,8 +126,7 @@ fn tests(report: &mut Report, environment: &[(&str, &str)]) {
             Tally::one(false)
         }
     });
-    report.stage("tests", || runner::run(std::mem::take(&mut programs), environment, &runner::logs()));
-    report.command("tests in documentation", documentation_tests());
+    // They find most in a second: `cargo xtask mutants --stages`.
     let simulator = |words: &str| {
         let mut command = Command::new(target().join("debug/uraid-sim"));
         command.args(words.split(' '));
@@ -136,6 +135,8 @@ fn tests(report: &mut Report, environment: &[(&str, &str)]) {
     report.command("400 seeds", simulator("--seeds 0..400"));
     report.command("30 large seeds", simulator("--swarm --seeds 0..30"));
     report.command("crash images, 20 s", simulator("--crash-images --short --time 20s"));
+    report.stage("tests", || runner::run(std::mem::take(&mut programs), environment, &runner::logs()));
+    report.command("tests in documentation", documentation_tests());
 }
 
 /// The first 100 seeds leave the same trace in a dev build, in release, and in release again.

@@ -20,7 +20,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--jobs N] [--only ID...]";
+const USAGE: &str =
+    "cargo xtask mutants [--check | --stages | --quick | --tests | --short] [--resume] [--jobs N] [--only ID...]";
 
 /// A full run with a lower score fails.
 const SCORE_MIN: f64 = 0.90;
@@ -36,6 +37,8 @@ const LIMIT_SECONDS_MIN: f64 = 60.0;
 struct Options {
     /// Runs nothing; checks only that the list fits the sources and that the copy builds.
     only_checks: bool,
+    /// Runs nothing; prints which stages found most in a second, by what is kept of the last run.
+    shows_stages: bool,
     is_quick: bool,
     /// A fault that has not survived all stages yet has no verdict: `--resume` continues with it.
     depth: Depth,
@@ -99,6 +102,7 @@ fn parse(words: &[&str]) -> Option<Options> {
     while let Some(word) = words.next() {
         match *word {
             "--check" => options.only_checks = true,
+            "--stages" => options.shows_stages = true,
             "--quick" => options.is_quick = true,
             "--tests" => options.depth = Depth::Tests,
             "--short" => options.depth = Depth::Short,
@@ -116,6 +120,12 @@ fn run_list(options: &Options) -> Result<bool, Vec<String>> {
         let (run, entries) = copy_tree(options)?;
         run.tree.check(&entries.iter().map(|entry| entry.package.as_str()).collect()).map_err(|what| vec![what])?;
         println!("mutants: {} faults, and the copy builds", entries.len());
+        return Ok(true);
+    }
+    if options.shows_stages {
+        let finds = results::finds(&results::read_caught_by(&project::root().join(CAUGHT_BY)));
+        let baseline = results::read_baseline(&project::target().join("mutants/baseline.txt"));
+        print!("{}", results::stages_table(&finds, &baseline));
         return Ok(true);
     }
     let (entries, verdicts) = judged(options)?;
@@ -276,7 +286,9 @@ impl Run {
         let ordered: Vec<Stage> = if options.is_quick {
             self.stages.iter().filter(|stage| entry.quick.as_deref() == Some(&stage.name)).cloned().collect()
         } else {
-            let others = stages::in_order(&self.stages, options.depth, &entry.package, &self.reached, &self.baseline);
+            let finds = results::finds(&self.caught_by);
+            let others =
+                stages::in_order(&self.stages, options.depth, &entry.package, &self.reached, &self.baseline, &finds);
             let last = self.caught_by.get(&entry.id);
             let last =
                 last.and_then(|(name, what)| Some(others.iter().find(|stage| stage.name == *name)?.narrowed_to(what)));

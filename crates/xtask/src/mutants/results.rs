@@ -63,6 +63,27 @@ pub(crate) fn read_caught_by(path: &Path) -> BTreeMap<String, (String, String)> 
     text.lines().filter_map(fields).collect()
 }
 
+/// How many faults each stage caught.
+pub(crate) fn finds(caught_by: &BTreeMap<String, (String, String)>) -> BTreeMap<String, u64> {
+    let mut finds = BTreeMap::new();
+    caught_by.values().for_each(|(stage, _)| *finds.entry(stage.clone()).or_default() += 1);
+    finds
+}
+
+/// What each stage takes and has caught, those first that find most in a second.
+pub(crate) fn stages_table(finds: &BTreeMap<String, u64>, baseline: &BTreeMap<String, f64>) -> String {
+    // Programs that take less take most of it to start.
+    let seconds = |stage: &str| baseline.get(stage).copied().unwrap_or(0.0).max(0.1);
+    let mut rows: Vec<(&str, u64, f64)> =
+        finds.iter().map(|(stage, count)| (stage.as_str(), *count, seconds(stage))).collect();
+    rows.sort_by(|a, b| (b.1 as f64 / b.2).total_cmp(&(a.1 as f64 / a.2)));
+    let line = |(stage, count, seconds): (&str, u64, f64)| {
+        format!("| {stage} | {seconds:.1} | {count} | {:.1} |\n", count as f64 / seconds)
+    };
+    let head = "| stage | seconds | faults it caught | for each second |\n|---|--:|--:|--:|\n".to_string();
+    std::iter::once(head).chain(rows.into_iter().map(line)).collect()
+}
+
 pub(crate) fn write_caught_by(path: &Path, verdicts: &Verdicts) -> std::io::Result<()> {
     let caught = verdicts.iter().filter_map(|(id, verdict)| Some((id, verdict.caught.as_ref()?)));
     let lines: Vec<String> = caught.map(|(id, (stage, what))| format!("{id}\t{stage}\t{what}\n")).collect();
@@ -194,6 +215,16 @@ mod tests {
         assert_eq!(read.keys().collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!(read["a"], ("engine/lib".to_string(), "a_test".to_string()));
         std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn stages_that_find_most_in_a_second_come_first() {
+        let by = |stage: &str| (stage.to_string(), "a_test".to_string());
+        let caught_by = [("a", by("slow")), ("b", by("slow")), ("c", by("quick"))];
+        let finds = finds(&caught_by.map(|(id, by)| (id.to_string(), by)).into());
+        let baseline = [("slow", 4.0), ("quick", 0.5)].map(|(stage, seconds)| (stage.to_string(), seconds)).into();
+        let table = stages_table(&finds, &baseline);
+        assert!(table.ends_with("| quick | 0.5 | 1 | 2.0 |\n| slow | 4.0 | 2 | 0.5 |\n"), "{table}");
     }
 
     #[test]

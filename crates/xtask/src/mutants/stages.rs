@@ -303,13 +303,15 @@ pub(crate) fn reached_from(root: &Path) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The stages for a fault in `package`: its own tests and the simulator's short programs, then all others of the simulator,
-/// then the tests of crates above; within each group the quick ones first.
+/// then the tests of crates above; within each group first those that find most in a second: `finds` has how many faults of
+/// the list each stage caught last.
 pub(crate) fn in_order<'a>(
     stages: &'a [Stage],
     depth: Depth,
     package: &str,
     reached: &BTreeMap<String, BTreeSet<String>>,
     baseline: &BTreeMap<String, f64>,
+    finds: &BTreeMap<String, u64>,
 ) -> Vec<&'a Stage> {
     let above = reached.get(package).cloned().unwrap_or_default();
     let is_reached = |stage: &&Stage| match &stage.package {
@@ -319,16 +321,19 @@ pub(crate) fn in_order<'a>(
         None => above.contains("sim"),
     };
     let millis = |stage: &Stage| baseline.get(&stage.name).map_or(0, |seconds| (seconds * 1000.0) as u64);
-    let rank = |stage: &Stage| match &stage.package {
-        Some(tests) if tests == package => (0, millis(stage)),
-        None if millis(stage) < QUICK_MILLIS => (0, millis(stage)),
-        Some(tests) if tests == "sim" => (1, millis(stage)),
+    // A stage that caught nothing yet counts as if it would be the next to do so.
+    let millis_per_find = |stage: &Stage| millis(stage) / (finds.get(&stage.name).copied().unwrap_or(0) + 1);
+    let group = |stage: &Stage| match &stage.package {
+        Some(tests) if tests == package => 0,
+        None if millis(stage) < QUICK_MILLIS => 0,
+        Some(tests) if tests == "sim" => 1,
         // Faults that these do not see are rarely seen by tests of the binary, which take longer together.
-        None => (1, millis(stage)),
-        Some(_) => (2, millis(stage)),
+        None => 1,
+        Some(_) => 2,
     };
+    let rank = |stage: &Stage| (group(stage), millis_per_find(stage));
     let is_worth_it = |stage: &&Stage| match depth {
-        Depth::Tests => rank(stage).0 == 0 || millis(stage) < SLOW_MILLIS,
+        Depth::Tests => group(stage) == 0 || millis(stage) < SLOW_MILLIS,
         Depth::Short => !LONG.contains(&stage.name.as_str()),
         Depth::Full => true,
     };
@@ -386,13 +391,19 @@ mod tests {
             ("engine/a", 1.0),
         ];
         let baseline = times.into_iter().map(|(name, seconds)| (name.to_string(), seconds)).collect();
-        let names: Vec<&str> = in_order(&stages, Depth::Full, "engine", &reached, &baseline)
-            .iter()
-            .map(|stage| stage.name.as_str())
-            .collect();
+        let names = |finds: &[(&str, u64)]| -> Vec<&str> {
+            let finds = finds.iter().map(|(name, count)| (name.to_string(), *count)).collect();
+            let ordered = in_order(&stages, Depth::Full, "engine", &reached, &baseline, &finds);
+            ordered.iter().map(|stage| stage.name.as_str()).collect()
+        };
         assert_eq!(
-            names,
+            names(&[]),
             ["simulator, 400 seeds", "engine/a", "engine/b", "sim/quick", "crash images", "sim/slow", "uraid/life"]
+        );
+        // 20 s for 39 finds are fewer for each than 1 s for one.
+        assert_eq!(
+            names(&[("sim/slow", 39), ("engine/b", 9)]),
+            ["engine/b", "simulator, 400 seeds", "engine/a", "sim/slow", "sim/quick", "crash images", "uraid/life"]
         );
         let again = |stage: &Stage, what: &str| stage.narrowed_to(what).words;
         assert_eq!(again(&stages[4], "wide::a_row_is_whole"), ["a_row_is_whole"]);
