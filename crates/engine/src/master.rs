@@ -474,8 +474,6 @@ impl Master {
         self.is_dirty = true;
         self.version += 1;
         self.frozen = None;
-        // A late failure may have frozen the array anew, for the same cause, and let readers in again.
-        self.gate = Gate::Closed;
     }
 
     fn begin_round(&mut self, seconds: u64) {

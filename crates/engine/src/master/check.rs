@@ -125,6 +125,7 @@ impl Master {
             Change::Unfreeze(..) => {
                 assert!(self.frozen.is_some_and(|frozen| frozen.cause == FreezeCause::Full), "no other freeze ends");
                 assert!(self.has_opened, "a start that froze is not continued");
+                assert_eq!(self.gate, Gate::Closed, "readers see no member change");
             }
             Change::Refreeze(_) => assert_ne!(self.gate, Gate::Open, "it opens when the failure is recorded"),
             Change::Nothing

@@ -6,7 +6,6 @@ mod candidates;
 
 use super::*;
 use crate::assemble;
-use crate::verdict::Operation;
 use uraid_format::Role;
 use uraid_layout::Level;
 
@@ -18,19 +17,6 @@ fn open_mirror() -> Master {
         master.apply(change);
     }
     master
-}
-
-#[test]
-fn a_late_failure_does_not_keep_the_gate_of_an_unfrozen_array_from_being_closed() {
-    let mut master = open_mirror();
-    master.apply(Change::Freeze(ErrorKind::NoSpace, FreezeCause::Full));
-    master.apply(Change::Close);
-    // A flush that was begun before the array froze fails now: readers are let in again.
-    master.apply(Change::Freeze(ErrorKind::NoSpace, FreezeCause::Full));
-    assert_eq!(master.gate(), Gate::Frozen(ErrorKind::NoSpace));
-    let full = Failure::new((Slot(2), 2), Operation::Command, ErrorKind::Gone.into());
-    master.apply(Change::Unfreeze(&[full], Tick::default()));
-    assert_eq!(master.gate(), Gate::Closed, "it opens when the failure is recorded");
 }
 
 #[test]

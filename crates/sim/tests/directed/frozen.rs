@@ -440,3 +440,56 @@ fn a_command_does_not_wait_for_a_member_that_holds_up_the_superblocks() {
         rig.power_off();
     }
 }
+
+/// Chunks of one sector, no bit set; member 1 takes five times as long as the others.
+fn rig_with_slow_members(level: i32, slots: u16, seed: u64) -> Rig {
+    let (layout, chunk) = if level == 1 { (0, 0) } else { (2, 2) };
+    let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(seed);
+    let executor = Executor::new(rng.fork(), false);
+    let bits = uraid_sim::bits::Bits { chunk: 1, clear_after: Duration::from_secs(2), are_set: false, write_behind: 0 };
+    let slowness = (0..slots).map(|slot| if slot == 1 { 100 } else { 20 }).collect();
+    let setup = Setup { shards: 2, slowness, ..Setup::plain(shape) }.with_bits(Some(bits));
+    Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
+}
+
+/// The bits of an area that is not written any more are being cleared when a full member freezes the array. That fails, too,
+/// while `fail` makes the array whole, when no request is inside: the array freezes again, lets readers in, and `fail` starts
+/// over. Answers of the full member take up to three milliseconds.
+#[test]
+fn a_failure_that_no_request_waits_for_while_members_are_failed_starts_it_over() {
+    for (level, slots) in [(1, 3), (5, 3)] {
+        for seed in 0..60 {
+            let case = format!("level {level} of {slots}, seed {seed}");
+            let mut rig = rig_with_slow_members(level, slots, seed);
+            let live = start_with(&mut rig, &[], &super::bits::config());
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 4, 1), write(&rig, &live, 20, 1, 1)]), [Ok(()); 2]);
+            // Keeps the array dirty, and its own bit set.
+            let (executor, array, arena) = (rig.executor.clone(), live.arrays[0].clone(), live.worlds[0].clone());
+            rig.guard.open_range(20, 1);
+            rig.executor.spawn(0, "writes", async move {
+                for _ in 0..200 {
+                    executor.sleep(Duration::from_millis(50)).await;
+                    let mut pieces = arena.client_arena().take(512).expect("room");
+                    pieces.fill(2);
+                    let _ = array.write(Sector(20), pieces.freeze(), Fua::No).await;
+                }
+            });
+            let full = rig.disk(1).clone();
+            run(&rig, &live, || full.medium().writes_super());
+            fill_up(&rig, 1, Target::SuperWrites);
+            fill_up(&rig, 1, Target::Writes);
+            rig.executor.run(seed % 20, rig.executor.now() + Duration::from_secs(1), || false);
+            let writing = write(&rig, &live, 20, 1, 99);
+            rig.executor.spawn(0, "write", async move {
+                let _ = writing.await;
+            });
+            let array = live.arrays[0].clone();
+            run(&rig, &live, || matches!(array.view().gate, Gate::Frozen(_)));
+            rig.judge.lost.borrow_mut().insert(1);
+            let outcome = all(&rig, &live, vec![fail(&live, &[1])])[0];
+            assert!(outcome.is_ok() || live.arrays[0].status().gate != Gate::Open, "{case}: {outcome:?}");
+            rig.power_off();
+        }
+    }
+}
