@@ -6,6 +6,7 @@ mod bad_blocks;
 mod behind;
 mod bits;
 mod checks;
+mod coming_back;
 mod each_step;
 mod ends;
 mod frozen;
