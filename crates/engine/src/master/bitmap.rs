@@ -56,18 +56,26 @@ impl Master {
                 self.bitmap = Some(ArrayBitmap { offset, length, shape, write_behind, is_listed: false });
                 self.bits_round.0 += 1;
             }
-            BitmapChange::List | BitmapChange::Unlist => {
-                let bitmap = self.bitmap.as_mut().expect("writes ask for bits");
-                bitmap.is_listed = matches!(change, BitmapChange::List);
+            BitmapChange::List => {
+                self.listed_bitmap().is_listed = true;
+                self.version += 1;
+            }
+            BitmapChange::Unlist => {
+                self.listed_bitmap().is_listed = false;
+                // A recovery that was given up does not go on by bits. The same superblocks say so: one that still said
+                // that it does would be believed with the next bitmap.
+                self.by_bits = SlotSet::EMPTY;
                 self.version += 1;
             }
             BitmapChange::Drop => {
                 self.bitmap = None;
-                // A recovery that was given up does not go on by bits.
-                self.by_bits = SlotSet::EMPTY;
                 self.bits_round.0 += 1;
             }
         }
+    }
+
+    fn listed_bitmap(&mut self) -> &mut ArrayBitmap {
+        self.bitmap.as_mut().expect("writes ask for bits")
     }
 
     pub(super) fn check_bitmap_change(&self, change: &BitmapChange) {
@@ -79,7 +87,10 @@ impl Master {
             }
             BitmapChange::List => assert!(self.bitmap.is_some() && !is_listed, "writes note their bits"),
             BitmapChange::Unlist => assert!(is_listed, "superblocks list the bitmap"),
-            BitmapChange::Drop => assert!(!is_listed, "a bitmap that superblocks list is kept up to date"),
+            BitmapChange::Drop => {
+                assert!(!is_listed, "a bitmap that superblocks list is kept up to date");
+                assert!(self.by_bits.is_empty(), "no recovery goes on by a bitmap that is gone");
+            }
         }
     }
 
