@@ -194,4 +194,30 @@ mod tests {
             }
         }
     }
+
+    /// Where the data of a device of this size begins.
+    fn data_offset(template: &Superblock, size: u64) -> Result<u64, TooSmall> {
+        let (uuid, bitmap) = ([9; 16], Sectors::ZERO);
+        let joining = Joining { size: Sectors(size), uuid, number: 3, flags: FlagChange::default(), bitmap };
+        superblock(template, &joining).map(|own| own.data_offset.0)
+    }
+
+    #[test]
+    fn a_device_that_ends_with_the_used_data_has_it_where_the_others_do() {
+        for version in [Version::V1_1, Version::V1_2] {
+            // Of this offset, 2048 is the next one below at which data would begin.
+            let template = Superblock { data_offset: Sector(2050), ..template(version) };
+            let end = 2050 + template.size.0;
+            for (size, expected) in [(end - 2, 2048), (end - 1, 2048), (end, 2050), (end + 1, 2050)] {
+                assert_eq!(data_offset(&template, size), Ok(expected), "{version}, {size} of {end}");
+            }
+        }
+        // The list is between data and superblock, which begins 8 to 12 KiB before the end.
+        let template = template(Version::V1_0);
+        let least = template.size.0 + 8 + 16;
+        let error = TooSmall { found: Sectors(least - 1), minimum: Sectors(least), used: template.size };
+        for (size, expected) in [(least - 1, Err(error)), (least, Ok(0)), (least + 1, Ok(0))] {
+            assert_eq!(data_offset(&template, size), expected, "{size} of {least}");
+        }
+    }
 }

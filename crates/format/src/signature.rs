@@ -349,6 +349,18 @@ mod tests {
         assert_eq!(kinds(&[(3968 * 512, b"\xa9\x2b\x4e\xfc\0\0\0\0")]), [Kind::Md090]);
     }
 
+    /// The mark of a swap space of 4 KiB pages is the end of its first page.
+    #[test]
+    fn a_signature_may_end_with_the_device_and_not_behind_it() {
+        for (sectors, is_seen) in [(7, false), (8, true), (9, true)] {
+            let mut device = vec![0; 9 * 512];
+            device[4086..4096].copy_from_slice(b"SWAPSPACE2");
+            let window = &device[..sectors * 512];
+            let found = detect(window, window, Sectors(sectors as u64)).map(|found| found.kind);
+            assert_eq!(found, is_seen.then_some(Kind::Swap), "{sectors} sectors");
+        }
+    }
+
     #[test]
     fn other_formats_are_found_by_their_signatures() {
         let end = SIZE.bytes();

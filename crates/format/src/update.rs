@@ -449,4 +449,73 @@ mod tests {
         let raid0 = made(Version::V1_2, Level::Raid0, 60_000, NewPolicy::Resync);
         assert_eq!(changed_of(&raid0, &Change::DeviceSize), Err(UpdateError::SizedByMembers { level: "raid0" }));
     }
+
+    /// A list, a bitmap or a log behind the data, whose first sector is at the end of the used data, beside it, and at
+    /// the end of the device.
+    #[test]
+    fn room_for_data_ends_where_something_lies_behind_it() {
+        const DEVICE: Sectors = Sectors(24_000);
+        type Put = fn(&mut Superblock, i32);
+        let puts: [(&str, Put); 3] = [
+            ("list", |made, offset| made.bad_blocks = BadBlocks { shift: 0, size: 8, offset }),
+            ("bitmap", |made, offset| {
+                (made.features, made.bitmap_offset) = (made.features.with(Features::BITMAP_OFFSET), offset);
+            }),
+            ("log", |made, offset| {
+                (made.features, made.bitmap_offset) = (made.features.with(Features::PPL), offset | 16 << 16);
+            }),
+        ];
+        for (version, (what, put)) in [Version::V1_1, Version::V1_2].iter().flat_map(|of| puts.map(|put| (*of, put))) {
+            let made = Superblock { size: Sectors(20_000), ..made(version, Level::Raid5, 20_000, NewPolicy::Resync) };
+            let used_end = made.data_offset.0 + made.size.0;
+            assert!(used_end < DEVICE.0 - 2);
+            for (start, end) in [
+                // In the used data nothing can lie, whatever the superblock says.
+                (used_end - 1, DEVICE.0),
+                (used_end, used_end),
+                (used_end + 1, used_end + 1),
+                (DEVICE.0 - 1, DEVICE.0 - 1),
+                (DEVICE.0, DEVICE.0),
+                (DEVICE.0 + 1, DEVICE.0),
+            ] {
+                let mut with = made.clone();
+                put(&mut with, (start - made.super_offset.0) as i32);
+                let surroundings = Surroundings { device_size: DEVICE, bitmap: Sectors::ZERO };
+                let after = changed(&with, &Change::DeviceSize, &surroundings).expect("the device is large enough");
+                assert_eq!(after.data_size.0, end - made.data_offset.0, "{version}, a {what} at {start}");
+                assert_eq!(Superblock { data_size: with.data_size, ..after }, with, "{version}, {what}: nothing else");
+            }
+        }
+        let made = made(Version::V1_2, Level::Raid5, 20_000, NewPolicy::Resync);
+        let used_end = made.data_offset + made.size;
+        for less in [1, 0] {
+            let device_size = Sectors(used_end.0 - less);
+            let surroundings = Surroundings { device_size, bitmap: Sectors::ZERO };
+            let error = UpdateError::Shrank { found: device_size, minimum: Sectors(used_end.0) };
+            let size = changed(&made, &Change::DeviceSize, &surroundings).map(|after| after.data_size);
+            assert_eq!(size, if less > 0 { Err(error) } else { Ok(made.size) });
+        }
+    }
+
+    /// The least log has two headers of 4 KiB and the parity of a chunk, here 64 KiB: 144 sectors.
+    #[test]
+    fn a_log_goes_into_a_gap_of_exactly_its_least_length_and_not_over_the_list() {
+        let made = made(Version::V1_2, Level::Raid5, 65_536, NewPolicy::Resync);
+        assert_eq!(minimum(&made), Sectors(144));
+        let with = |list: Option<u64>, data: u64| {
+            let list = list.map(|at| BadBlocks { shift: 0, size: 8, offset: (at - 8) as i32 }).unwrap_or_default();
+            let gap = Superblock { data_offset: Sector(data), bad_blocks: list, ..made.clone() };
+            changed_of(&gap, &Change::Ppl).map(|after| after.ppl_extent().expect("a log"))
+        };
+        let area = |start: u64| Ok(Extent::new(Sector(start), Sectors(144)));
+        let none = |found, has_list| Err(UpdateError::Room { found: Sectors(found), minimum: Sectors(144), has_list });
+        // From the superblock's end at 16 to the data. Logs begin and end with a block of 4 KiB.
+        assert_eq!(with(None, 16 + 143), none(136, false));
+        assert_eq!((with(None, 16 + 144), with(None, 16 + 145)), (area(16), area(16)));
+        // The list is right behind the superblock, right before the data, and where the data begins.
+        assert_eq!(with(Some(16), 24 + 143), none(136, true));
+        assert_eq!((with(Some(16), 24 + 144), with(Some(16), 24 + 145)), (area(24), area(24)));
+        assert_eq!((with(Some(16 + 143), 16 + 151), with(Some(16 + 144), 16 + 152)), (none(136, true), area(16)));
+        assert_eq!(with(Some(16 + 144), 16 + 144), area(16), "a list in the data is no list before it");
+    }
 }

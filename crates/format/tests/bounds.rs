@@ -224,6 +224,71 @@ fn the_other_areas_are_at_the_recorded_places() {
     }
 }
 
+/// ```text
+///   0     8          16        24    32              2048            3048
+///   |     superblock |         list  |               data            |
+/// ```
+#[test]
+fn a_bitmap_and_a_log_have_the_room_up_to_what_is_around_them() {
+    let plain = Superblock { data_size: Sectors(1000), size: Sectors(1000), ..made(Version::V1_2) };
+    let plain = Superblock { bad_blocks: BadBlocks { shift: 0, size: 8, offset: 16 }, ..plain };
+    let extent = |start: u64, end: u64| Extent::new(Sector(start), Sectors(end - start));
+    for (start, end) in [
+        (0, Some(8)),
+        (7, Some(8)),
+        (8, None),
+        (15, None),
+        (16, Some(24)),
+        (17, Some(24)),
+        (23, Some(24)),
+        (24, None),
+        (31, None),
+        (32, Some(2048)),
+        (2047, Some(2048)),
+        (2048, None),
+        (3047, None),
+        // Nothing follows that would bound it.
+        (3048, None),
+    ] {
+        let room = plain.bitmap_room(start as i32 - 8);
+        assert_eq!(room, end.map(|end| extent(start, end)), "a bitmap at {start}");
+    }
+    for (start, end, is_free) in [
+        (0, 7, true),
+        (0, 8, true),
+        (0, 9, false),
+        (15, 17, false),
+        (16, 23, true),
+        (16, 24, true),
+        (16, 25, false),
+        (31, 40, false),
+        (32, 2047, true),
+        (32, 2048, true),
+        (32, 2049, false),
+        (3047, 3100, false),
+        (3048, 3100, true),
+        (0, 3100, false),
+    ] {
+        let word = i32::from(start as i16 - 8) & 0xffff | (end - start) << 16;
+        let log = Superblock { features: Features::PPL, bitmap_offset: word, ..plain.clone() };
+        let area = extent(start as u64, end as u64);
+        assert_eq!(log.ppl_extent(), Some(area));
+        assert_eq!(log.ppl_room(), is_free.then_some(area), "a log from {start} to {end}");
+    }
+}
+
+#[test]
+fn what_is_beside_a_superblock_begins_below_the_last_address() {
+    const END: u64 = 1 << 54;
+    let at_end = Superblock { super_offset: Sector(END - 24), ..made(Version::V1_0) };
+    for (offset, start) in [(-24, Some(END - 48)), (23, Some(END - 1)), (24, None), (25, None)] {
+        let bits = Superblock { features: Features::BITMAP_OFFSET, bitmap_offset: offset, ..at_end.clone() };
+        assert_eq!(bits.bitmap_start(), start.map(Sector), "a bitmap at {offset}");
+        let list = Superblock { bad_blocks: BadBlocks { shift: 0, size: 8, offset }, ..at_end.clone() };
+        assert_eq!(list.bad_blocks_extent().map(|list| list.start), start.map(Sector), "a list at {offset}");
+    }
+}
+
 #[test]
 fn times_have_seconds_in_the_low_bits_and_microseconds_above() {
     let mut superblock = made(Version::V1_1);
@@ -274,4 +339,36 @@ fn the_data_size_of_1_0_is_at_least_the_used_size() {
     assert_eq!(behind(1 << 19), Some(Sectors(superblock - 16)));
     assert_eq!(behind(superblock - 16), Some(Sectors(superblock - 16)));
     assert_eq!(behind(superblock - 8), Some(Sectors(superblock - 8)));
+}
+
+#[test]
+fn a_device_of_24_sectors_is_the_smallest_with_a_superblock() {
+    let made = made(Version::V1_2);
+    let parse = |sectors: u64| Superblock::parse(&made.encode(), made.super_offset, Sectors(sectors)).map(|_| ());
+    let refused = |found| Err(SuperblockError::DeviceTooSmall { found: Sectors(found), minimum: Sectors(24) });
+    assert_eq!([23, 24, 25].map(parse), [refused(23), Ok(()), Ok(())]);
+    assert_eq!([23, 24, 25].map(|size| Version::V1_2.location(Sectors(size)).is_some()), [false, true, true]);
+}
+
+/// Data of version 1.2 begins at 2048 here, and a chunk has 128 sectors.
+#[test]
+fn a_new_array_has_at_least_a_chunk_of_each_member_and_at_most_all_of_it() {
+    let made = |device: u64, size: Option<u64>| {
+        let (level, layout, chunk) = (Level::Raid5, default_layout(Level::Raid5), Sectors(128));
+        let options = CreateOptions { level, layout, chunk, size: size.map(Sectors), ..options(Version::V1_2) };
+        let members = [1, 2].map(|n| NewMember::Device { size: Sectors(device), uuid: [n; 16] });
+        create(&options, &members).map(|made| made.superblocks[0].as_ref().unwrap().size.0)
+    };
+    let too_small = |found| {
+        Err(CreateError::DeviceTooSmall { member: 0, found: Sectors(found), minimum: Sectors(DATA_OFFSET + 128) })
+    };
+    assert_eq!(made(DATA_OFFSET + 127, None), too_small(DATA_OFFSET + 127));
+    assert_eq!((made(DATA_OFFSET + 128, None), made(DATA_OFFSET + 129, None)), (Ok(128), Ok(128)));
+    let device = DATA_OFFSET + 10 * 128 + 5;
+    let asked = |size| made(device, Some(size));
+    let too_large =
+        |expected| Err(CreateError::SizeTooLarge { member: 0, found: Sectors(1280), expected: Sectors(expected) });
+    assert_eq!([1279, 1280, 1281, 1285].map(asked), [Ok(1152), Ok(1280), too_large(1281), too_large(1285)]);
+    let too_small = |found| Err(CreateError::SizeTooSmall { found: Sectors(found), minimum: Sectors(128) });
+    assert_eq!([0, 127, 128, 129].map(asked), [too_small(0), too_small(127), Ok(128), Ok(128)]);
 }

@@ -290,3 +290,14 @@ fn an_array_with_a_data_offset_contains_no_superblock_at_its_members_places() {
     let found = look(&bytes, None).unwrap();
     assert_eq!((found.superblock.version, found.rivals().count()), (Version::V1_2, 1));
 }
+
+/// A 1.2 superblock, at 8 to 16, that was made later than a 1.0 whose data begins at sector 0.
+#[test]
+fn a_superblock_up_to_the_end_of_another_ones_data_is_content() {
+    for (data, version) in [(15, Version::V1_2), (16, Version::V1_0), (17, Version::V1_0)] {
+        let mut bytes = device(&[]);
+        put(&mut bytes, Version::V1_0, 5, Some((0, data)));
+        put(&mut bytes, Version::V1_2, 6, Some((2048, 100)));
+        assert_eq!(look(&bytes, None).unwrap().superblock.version, version, "data of {data} sectors");
+    }
+}

@@ -141,6 +141,73 @@ fn a_cyclic_chain_ends() {
     assert_eq!(found.damage, Some(Damage::Chain { at: Sector(24_576) }));
 }
 
+/// A disk with one extended partition in its last sector, which is the record of a logical one.
+#[test]
+fn a_record_of_a_logical_partition_may_be_in_the_last_sector_and_not_behind_it() {
+    const LAST: usize = 99;
+    let entry = |kind: u8, start: u32, length: u32| {
+        let mut bytes = [0; 16];
+        bytes[4] = kind;
+        bytes[8..12].copy_from_slice(&start.to_le_bytes());
+        bytes[12..].copy_from_slice(&length.to_le_bytes());
+        bytes
+    };
+    for (sectors, is_there) in [(LAST, false), (LAST + 1, true), (LAST + 2, true)] {
+        let mut disk = vec![0; (LAST + 2) * 512];
+        for (at, entry) in [(0, entry(5, LAST as u32, 9)), (LAST, entry(0x83, 1, 8))] {
+            disk[at * 512 + 446..at * 512 + 462].copy_from_slice(&entry);
+            disk[at * 512 + 510..at * 512 + 512].copy_from_slice(&[0x55, 0xaa]);
+        }
+        disk.truncate(sectors * 512);
+        let found = table(&disk).expect("a table");
+        let logical = partition(5, LAST as u64 + 1, 8, Kind::Mbr(0x83), "");
+        let damage = Damage::Chain { at: Sector(LAST as u64) };
+        let expected = if is_there { (vec![logical], None) } else { (Vec::new(), Some(damage)) };
+        assert_eq!((found.partitions, found.damage), expected, "{sectors} sectors");
+    }
+}
+
+/// Makes the first GPT's checksums right. Its entries are at this block, unless they lie behind the disk.
+fn seal(disk: &mut [u8], entries: usize) {
+    disk[512 + 72..512 + 80].copy_from_slice(&(entries as u64).to_le_bytes());
+    if let Some(entries) = disk.get(entries * 512..entries * 512 + 128 * 128) {
+        let checksum = crc32(entries);
+        disk[512 + 88..512 + 92].copy_from_slice(&checksum.to_le_bytes());
+    }
+    disk[512 + 16..512 + 20].fill(0);
+    let checksum = crc32(&disk[512..512 + 92]);
+    disk[512 + 16..512 + 20].copy_from_slice(&checksum.to_le_bytes());
+}
+
+#[test]
+fn the_entries_of_a_gpt_end_with_the_disk_at_the_latest() {
+    let blocks = DISK_BYTES / 512;
+    for (start, is_inside) in [(blocks - 33, true), (blocks - 32, true), (blocks - 31, false)] {
+        let mut disk = gpt();
+        if is_inside {
+            disk.copy_within(1024..1024 + 128 * 128, start * 512);
+        }
+        seal(&mut disk, start);
+        let damage = Damage::FirstGpt(GptError::EntriesOutside { at: start as u64 });
+        let found = table(&disk).expect("a table, of the backup if need be");
+        let expected = (gpt_partitions(), if is_inside { None } else { Some(damage) });
+        assert_eq!((found.partitions, found.damage), expected, "entries from block {start} of {blocks}");
+    }
+}
+
+#[test]
+fn a_partition_of_a_gpt_has_one_block_at_least() {
+    for (last, length) in [(22_527, None), (22_528, Some(1)), (22_529, Some(2))] {
+        let mut disk = gpt();
+        let second = 1024 + 128;
+        disk[second + 40..second + 48].copy_from_slice(&u64::to_le_bytes(last));
+        seal(&mut disk, 2);
+        let found = table(&disk).expect("a table");
+        let of_second = found.partitions.iter().find(|found| found.number == 2).map(|found| found.length.0);
+        assert_eq!((of_second, found.damage), (length, None), "22528 to {last}");
+    }
+}
+
 #[test]
 fn other_bytes_are_no_partition_table() {
     assert_eq!(table(&[]), Err(TableError::None));

@@ -173,4 +173,39 @@ mod tests {
         assert_eq!(found(&[&[0; 4096], &header(3, &[1])]), (PplState::Damaged, vec![]));
         assert_eq!(found(&[&header(1, &[1])]), (PplState::Entries, vec![1]), "md counts from 1");
     }
+
+    /// What lies behind the end of the area is not the log's, whatever it looks like.
+    #[test]
+    fn a_log_ends_with_its_area() {
+        let read = |area: u64, bytes: &[u8]| {
+            let log = PplLog::read(area, &ARRAY, |at, into| {
+                into.copy_from_slice(&bytes[at as usize..at as usize + into.len()]);
+                true
+            });
+            (log.state, log.stretches.iter().map(|one| one.entry.data_sector.0).collect::<Vec<_>>())
+        };
+        // The parity of sector 5 ends at byte 4608, that of 6 at 5120.
+        let two = [&header(2, &[5, 6])[..], &[0; 8192]].concat();
+        for (area, state, found) in [
+            (4096, PplState::Damaged, vec![]),
+            (4607, PplState::Damaged, vec![]),
+            (4608, PplState::Damaged, vec![5]),
+            (4609, PplState::Damaged, vec![5]),
+            (5119, PplState::Damaged, vec![5]),
+            (5120, PplState::Entries, vec![5, 6]),
+            (5121, PplState::Entries, vec![5, 6]),
+        ] {
+            assert_eq!(read(area, &two), (state, found), "{area} bytes");
+        }
+        // No parity could follow a header in the last 4096 bytes, so there is none.
+        let later = [&header(3, &[])[..], &header(4, &[2]), &[0; 8192]].concat();
+        for (area, state, found) in [
+            (8191, PplState::Empty, vec![]),
+            (8192, PplState::Empty, vec![]),
+            (8193, PplState::Damaged, vec![]),
+            (8704, PplState::Entries, vec![2]),
+        ] {
+            assert_eq!(read(area, &later), (state, found), "{area} bytes");
+        }
+    }
 }
