@@ -62,10 +62,7 @@ pub(crate) struct BehindPlace<W: World> {
 
 impl<W: World> Drop for BehindPlace<W> {
     fn drop(&mut self) {
-        let behind = &self.shared.behind;
-        let length = behind.outstanding.borrow_mut().remove(&self.number).expect("a place is given back once");
-        behind.held.set(behind.held.get() - length);
-        behind.ended.notify_all();
+        self.shared.behind.give_back(self.number);
     }
 }
 
@@ -79,6 +76,29 @@ impl Behind {
             lost: RefCell::default(),
             unrecorded: Cell::new(0),
         }
+    }
+
+    /// Takes a place for a write of this length: its number. `None` if it is too long, if as many `places` are taken
+    /// already, or if its copy would be more than this shard may hold.
+    fn take(&self, length: Sectors, places: usize) -> Option<u64> {
+        if length > LENGTH_MAX {
+            return None;
+        }
+        let held = self.held.get() + length;
+        if self.outstanding.borrow().len() >= places || held > HELD_MAX {
+            mark::hit(Mark::BehindFull);
+            return None;
+        }
+        let number = self.next.replace(self.next.get() + 1);
+        self.outstanding.borrow_mut().insert(number, length);
+        self.held.set(held);
+        Some(number)
+    }
+
+    fn give_back(&self, number: u64) {
+        let length = self.outstanding.borrow_mut().remove(&number).expect("a place is given back once");
+        self.held.set(self.held.get() - length);
+        self.ended.notify_all();
     }
 
     /// Waits until every write of this shard that is behind now has ended, and its failure is recorded, or the array has
@@ -131,19 +151,11 @@ impl<W: World> Shared<W> {
     }
 
     fn take_place(self: &Rc<Self>, range: ArrayRange, fua: Fua, writes_max: u32) -> Option<BehindPlace<W>> {
-        if fua == Fua::Yes || range.length > LENGTH_MAX || sabotage::is_of_mirror_writes() {
+        if fua == Fua::Yes || sabotage::is_of_mirror_writes() {
             return None;
         }
-        let behind = &self.behind;
-        let held = behind.held.get() + range.length;
         let share = share(writes_max, self.world.shard().0, self.world.shards());
-        if behind.outstanding.borrow().len() >= share || held > HELD_MAX {
-            mark::hit(Mark::BehindFull);
-            return None;
-        }
-        let number = behind.next.replace(behind.next.get() + 1);
-        behind.outstanding.borrow_mut().insert(number, range.length);
-        behind.held.set(held);
+        let number = self.behind.take(range.length, share)?;
         Some(BehindPlace { shared: self.clone(), number })
     }
 
@@ -187,6 +199,76 @@ mod tests {
             let shares: Vec<usize> = (0..shards).map(|shard| share(all, shard, shards)).collect();
             assert_eq!(shares.iter().sum::<usize>(), all as usize);
             assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
+        }
+    }
+
+    const LONGEST: u64 = LENGTH_MAX.0;
+
+    /// Writes of these lengths, one after the other. Returns the number of each that got a place.
+    fn taken(behind: &Behind, lengths: &[u64], places: usize) -> Vec<Option<u64>> {
+        lengths.iter().map(|length| behind.take(Sectors(*length), places)).collect()
+    }
+
+    #[test]
+    fn a_write_has_a_place_up_to_each_bound_and_none_beyond_it() {
+        assert_eq!((LONGEST, HELD_MAX.0), (2048, 16 * LONGEST), "the cases below count on it");
+        let almost_full = [&[LONGEST; 15][..], &[LONGEST - 2]].concat();
+        for (earlier, length, places, expected) in [
+            (&[][..], 1, 0, false),
+            (&[], 1, 1, true),
+            (&[1], 1, 1, false),
+            (&[1; 3], 1, 5, true),
+            (&[1; 4], 1, 5, true),
+            (&[1; 5], 1, 5, false),
+            (&[1; 5], LONGEST, 5, false),
+            (&[], LONGEST - 1, 99, true),
+            (&[], LONGEST, 99, true),
+            (&[], LONGEST + 1, 99, false),
+            (&[LONGEST; 15], LONGEST, 99, true),
+            (&[LONGEST; 16], 1, 99, false),
+            (&almost_full, 1, 99, true),
+            (&almost_full, 2, 99, true),
+            (&almost_full, 3, 99, false),
+        ] {
+            let behind = Behind::new();
+            assert!(taken(&behind, earlier, places).iter().all(Option::is_some), "{earlier:?}");
+            let (writes, held) = (earlier.len(), Sectors(earlier.iter().sum()));
+            let is_taken = behind.take(Sectors(length), places).is_some();
+            assert_eq!(is_taken, expected, "{length} sectors, {writes} of {places} places and {held:?} taken");
+            let (more, longer) = if is_taken { (1, Sectors(length)) } else { (0, Sectors::ZERO) };
+            assert_eq!(behind.outstanding.borrow().len(), writes + more, "a refusal takes nothing");
+            assert_eq!(behind.held.get(), held + longer, "a refusal takes nothing");
+        }
+    }
+
+    /// A member that hangs again and again: what it has ended is free, in whichever order it ended it.
+    #[test]
+    fn what_has_ended_has_given_back_its_place_and_its_memory() {
+        let behind = Behind::new();
+        for round in 0..50 {
+            let lengths: Vec<u64> = (0..17).map(|at| if at < 15 { LONGEST } else { LONGEST / 2 }).collect();
+            let numbers = taken(&behind, &lengths, 17);
+            assert!(numbers.iter().all(Option::is_some) && behind.held.get() == HELD_MAX, "round {round}");
+            assert_eq!(behind.take(Sectors(1), 99), None, "round {round}: no memory");
+            let first = round % numbers.len();
+            let (later, earlier) = (&numbers[first..], &numbers[..first]);
+            later.iter().chain(earlier).flatten().for_each(|number| behind.give_back(*number));
+            assert_eq!((behind.held.get(), behind.outstanding.borrow().len()), (Sectors::ZERO, 0), "round {round}");
+        }
+    }
+
+    #[test]
+    fn exactly_the_sectors_of_lost_writes_are_lost() {
+        let range = |start: u64, end: u64| ArrayRange::new(uraid_block::ArraySector(start), Sectors(end - start));
+        let ranges = || (0..8).flat_map(|start| (start + 1..=8).map(move |end| (start, end)));
+        for (start, end) in ranges() {
+            let behind = Behind::new();
+            assert!(!behind.has_lost() && !behind.has_lost_in(range(0, 8)));
+            behind.lose(range(start, end));
+            for (first, last) in ranges() {
+                let has_one = (first..last).any(|sector| (start..end).contains(&sector));
+                assert_eq!(behind.has_lost_in(range(first, last)), has_one, "{start}..{end}, asked {first}..{last}");
+            }
         }
     }
 }

@@ -106,3 +106,25 @@ impl Torn {
         self.parts.take();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_block::Slot;
+
+    #[test]
+    fn exactly_the_sectors_of_a_torn_part_are_torn() {
+        let ranges = || (0..7).flat_map(|start| (start + 1..=7).map(move |end| Sectors(start)..Sectors(end)));
+        let missed = SlotSet::EMPTY.with(Slot(1));
+        for part in ranges() {
+            let torn = Torn::default();
+            torn.mark_row(Row(4), part.clone(), missed);
+            for asked in ranges() {
+                let meets = (asked.start.0..asked.end.0).any(|at| (part.start.0..part.end.0).contains(&at));
+                let expected = if meets { TornState::Missed(missed) } else { TornState::Whole };
+                assert_eq!(torn.state(Row(4), &asked), expected, "{part:?} is torn, asked for {asked:?}");
+                assert_eq!(torn.state(Row(5), &asked), TornState::Whole, "another row");
+            }
+        }
+    }
+}

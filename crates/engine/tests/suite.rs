@@ -4,6 +4,7 @@
 
 mod assemble;
 mod assemble_bitmap;
+mod assemble_ends;
 mod assemble_force;
 mod assemble_history;
 mod assemble_read_only;

@@ -234,6 +234,10 @@ mod tests {
         assert_eq!(told(0, 20, 16, 3), and_a_part, "a whole chunk and a part of the next");
         assert_eq!(told(4, 8, 8, 2), None, "parity is elsewhere");
         assert_eq!(told(480, 8, 8, 3), None, "behind the end");
+        // Row 9, the last one: data on 3, 0, 1, parity on 2.
+        assert_eq!(told(478, 1, 1, 2), Some(vec![(158, 1, vec![1], Some(0))]), "the last sector but one");
+        assert_eq!(told(479, 1, 1, 2), Some(vec![(159, 1, vec![1], Some(0))]), "the last sector");
+        assert_eq!(told(480, 1, 1, 2), None, "behind it");
         assert_eq!(told(12, 8, 8, 3), None, "more than the chunk has");
         assert_eq!(told(32, 16, 8, 3), None, "more chunks than the row has");
         assert_eq!(told(4, 4, 8, 3), None, "less data than parity");
