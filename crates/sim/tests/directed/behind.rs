@@ -108,6 +108,111 @@ fn writes_that_may_not_be_behind_wait_for_every_member() {
     }
 }
 
+/// A write of one sector from a shard, whose memory is of that shard. `answered` counts its success.
+fn write_counted(
+    live: &Live,
+    rig: &Rig,
+    shard: u16,
+    at: u64,
+    answered: &Rc<Cell<u32>>,
+) -> impl Future<Output = Result<(), IoError>> + 'static {
+    let (array, guard) = (live.arrays[usize::from(shard)].clone(), rig.guard.clone());
+    let mut pieces = live.worlds[usize::from(shard)].client_arena().take(512).expect("room");
+    pieces.fill(9);
+    let answered = answered.clone();
+    guard.open_range(at, 1);
+    async move {
+        let answer = array.write(Sector(at), pieces.freeze(), Fua::No).await;
+        guard.close_range(at, 1);
+        answered.set(answered.get() + u32::from(answer.is_ok()));
+        answer
+    }
+}
+
+/// The buffers in use on all shards: those of clients, and all others.
+fn buffers(live: &Live) -> (usize, usize) {
+    let of_clients = live.worlds.iter().map(|world| world.blocks_in_use()[4]).sum();
+    (of_clients, live.worlds.iter().flat_map(|world| world.blocks_in_use()).sum::<usize>() - of_clients)
+}
+
+/// The shards of an array, and how many of its writes may be behind: with one shard, and with fewer, as many and more
+/// writes than shards.
+const SHARES: [(u16, u32); 6] = [(1, 1), (1, 4), (3, 1), (3, 3), (3, 5), (4, 22)];
+
+/// An array whose bits are all set, so that no write has to wait for its bit on the member that hangs.
+fn rig_before_a_hang(shards: u16, write_behind: u32) -> (Rig, Live) {
+    let mut rig = rig_behind(shards, write_behind);
+    rig.judge.is_over_budget.set(true);
+    let live = start_with(&mut rig, &[], &config());
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 24, 1)]), [Ok(())]);
+    assert_eq!(all(&rig, &live, vec![flush(&live, 0)]), [Ok(())]);
+    (rig, live)
+}
+
+/// Writes of every sector, each shard's share of them, half of them half a minute later. Each of them that is answered has
+/// given its memory back; the others hold what they brought, and wait.
+#[test]
+fn a_member_that_hangs_holds_back_the_writes_beyond_the_bound_until_it_is_failed() {
+    for (shards, write_behind) in SHARES {
+        let (rig, live) = rig_before_a_hang(shards, write_behind);
+        let (what, tasks) = (format!("{write_behind} of {shards} shards"), rig.executor.tasks());
+        rig.disk(LATE).hang_without_deadline();
+        let (answered, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        for half in [0, 1] {
+            for at in 12 * half..12 * (half + 1) {
+                let write = write_counted(&live, &rig, at as u16 % shards, at, &answered);
+                let ended = ended.clone();
+                rig.executor.spawn(0, "client", async move {
+                    assert_eq!(write.await, Ok(()));
+                    ended.set(ended.get() + 1);
+                });
+            }
+            pause(&rig, &live, 30 * SECOND);
+            let (given, shards) = (12 * (half as u32 + 1), u32::from(shards));
+            // Each shard has its share of the places, and as many writes as the others.
+            let shares = (0..shards).map(|shard| write_behind / shards + u32::from(shard < write_behind % shards));
+            let expected: u32 = shares.map(|share| share.min(given / shards)).sum();
+            assert_eq!(answered.get(), expected, "{what}, {given} writes");
+            assert_eq!(rig.disk(LATE).in_flight(), u64::from(given), "{what}: each is asked for once");
+            assert_eq!(buffers(&live), ((given - expected) as usize, 0), "{what}: clients' memory, and others'");
+        }
+        assert!(all(&rig, &live, vec![read_first(&live, 0)]) == [Ok(vec![9; 512])], "{what}: reads go on");
+        assert_eq!(all(&rig, &live, vec![fail(&live, LATE)]), [true]);
+        run(&rig, &live, || ended.get() == 24);
+        pause(&rig, &live, SECOND);
+        assert_eq!((answered.get(), rig.disk(LATE).in_flight(), buffers(&live)), (24, 0, (0, 0)), "{what}");
+        assert_eq!(rig.executor.tasks(), tasks, "{what}: no task waits for the member");
+        assert_eq!(all(&rig, &live, vec![flush(&live, 0)]), [Ok(())], "{what}");
+        rig.power_off();
+    }
+}
+
+/// A member that is slow again and again, and answers each time: the places are free again.
+#[test]
+fn the_places_of_writes_that_were_behind_are_free_when_the_member_answers() {
+    for (shards, write_behind) in SHARES {
+        let (rig, live) = rig_before_a_hang(shards, write_behind);
+        for round in 0..6 {
+            let what = format!("{write_behind} of {shards} shards, round {round}");
+            (0..24).for_each(|_| on_next_late_write(&rig, Effect::Hang(5 * SECOND)));
+            let answered = Rc::new(Cell::new(0));
+            let writes = (0..24).map(|at| write_counted(&live, &rig, at as u16 % shards, at, &answered));
+            let writes = writes.collect();
+            let seen = Rc::new(Cell::new(0));
+            let (executor, now, later) = (rig.executor.clone(), answered.clone(), seen.clone());
+            rig.executor.spawn(0, "watch", async move {
+                executor.sleep(SECOND).await;
+                later.set(now.get());
+            });
+            assert!(all(&rig, &live, writes).iter().all(Result::is_ok), "{what}");
+            assert_eq!(seen.get(), write_behind, "{what}: after a second, those that are behind are answered");
+            pause(&rig, &live, SECOND);
+            assert_eq!((rig.disk(LATE).in_flight(), buffers(&live)), (0, (0, 0)), "{what}");
+        }
+        rig.power_off();
+    }
+}
+
 /// A write of the same sectors begins when the earlier one has ended: the later one is what every member holds.
 #[test]
 fn overlapping_writes_stay_in_order() {
