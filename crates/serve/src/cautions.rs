@@ -94,3 +94,43 @@ fn marks(all: Range, read: &mut impl FnMut(u64, &mut [u8]) -> bool) -> Vec<Signa
     let (head, tail) = (part(all.start), part(Sector(all.end().0 - window.0)));
     signature::detect_all(&head, &tail, all.length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uraid_format::create::{CreateOptions, NewMember, create};
+    use uraid_layout::Level;
+
+    const DISK: Sectors = Sectors(8192);
+    const START: Sector = Sector(2048);
+
+    fn member(size: Sectors, set_uuid: [u8; 16]) -> Superblock {
+        let options = CreateOptions { assume_clean: true, ..CreateOptions::new(Level::Raid1, 2, set_uuid) };
+        let made = create(&options, &[NewMember::Device { size, uuid: [3; 16] }, NewMember::Missing])
+            .expect("it is large enough");
+        made.superblocks.into_iter().flatten().next().expect("its superblock")
+    }
+
+    /// A partition that ends one sector before its disk, with it, and behind it. What is behind the disk is not looked at.
+    #[test]
+    fn a_member_in_a_partition_up_to_the_last_sector_of_a_disk_is_told() {
+        let whole = DISK.0 - START.0;
+        for (length, is_told) in [(whole - 1, true), (whole, true), (whole + 1, false)] {
+            let mut disk = vec![0; DISK.len_bytes()];
+            disk[450] = 0xfd;
+            disk[454..458].copy_from_slice(&(START.0 as u32).to_le_bytes());
+            disk[458..462].copy_from_slice(&(length as u32).to_le_bytes());
+            disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+            let inside = member(Sectors(length), [1; 16]);
+            let at = Sectors(START.0 + inside.super_offset.0).len_bytes();
+            disk[at..at + uraid_format::SUPERBLOCK_BYTES].copy_from_slice(&inside.encode()[..]);
+            let read = |at: u64, into: &mut [u8]| {
+                let found = disk.get(at as usize..at as usize + into.len());
+                found.map(|found| into.copy_from_slice(found)).is_some()
+            };
+            let told = of("disk", DISK, &member(DISK, [2; 16]), read);
+            let is_named = told.iter().any(|caution| caution.contains("its partition disk@p1 is a member"));
+            assert_eq!((is_named, told.len()), (is_told, usize::from(is_told)), "of {length} sectors: {told:?}");
+        }
+    }
+}
