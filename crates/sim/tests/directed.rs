@@ -72,6 +72,12 @@ fn rig_that_discards(seed: u64, shards: u16, level: i32, slots: u16, starts_dirt
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
 }
 
+/// How many steps lie between two moments of a sweep, and how many cases between two that it takes. Each of them:
+/// `URAID_EACH_STEP=1 cargo test --release -p uraid-sim --test suite directed::`, which takes some minutes.
+fn stride(short: usize) -> usize {
+    if std::env::var_os("URAID_EACH_STEP").is_some() { 1 } else { short }
+}
+
 fn start(rig: &mut Rig, away: &[u16]) -> Live {
     start_with(rig, away, &Config::default())
 }

@@ -198,12 +198,6 @@ fn sweep(array: (i32, u32, u16), behind: bool, apart: usize) -> u64 {
     cases
 }
 
-/// How many steps lie between two moments, and how many cases between two; each of them by
-/// `URAID_EACH_STEP=1 cargo test --release -p uraid-sim --test suite each_step`, which takes some minutes.
-fn stride(short: usize) -> usize {
-    if std::env::var_os("URAID_EACH_STEP").is_some() { 1 } else { short }
-}
-
 #[test]
 fn an_answer_holds_whichever_member_fails_at_whichever_step_of_a_write() {
     for array in CASES.into_iter().step_by(stride(2)) {

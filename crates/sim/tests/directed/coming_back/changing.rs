@@ -279,7 +279,7 @@ const CUTS: [Then; 3] = [Then::Cut(30), Then::Cut(300), Then::Cut(1000)];
 
 #[test]
 fn a_member_that_fails_while_a_bitmap_is_added_returns_only_if_the_bits_name_what_it_lacks() {
-    let outcomes = every_step(&ARRAYS, Change::Add, &[Then::Serving, Then::Stopped], 11);
+    let outcomes = every_step(&ARRAYS, Change::Add, &[Then::Serving, Then::Stopped], stride(29));
     let Outcomes { by_bits, too_old, no_bitmap, own_bitmap, .. } = outcomes;
     let all = [by_bits, too_old, no_bitmap, own_bitmap];
     assert!(!all.contains(&0), "each is the answer at some moment: {outcomes:?}");
@@ -287,15 +287,15 @@ fn a_member_that_fails_while_a_bitmap_is_added_returns_only_if_the_bits_name_wha
 
 #[test]
 fn a_member_that_fails_while_a_bitmap_is_removed_returns_only_if_the_bits_name_what_it_lacks() {
-    let outcomes = every_step(&ARRAYS, Change::Remove, &[Then::Serving, Then::Stopped], 17);
+    let outcomes = every_step(&ARRAYS, Change::Remove, &[Then::Serving, Then::Stopped], stride(43));
     assert!(outcomes.no_bitmap > 0, "{outcomes:?}");
 }
 
 #[test]
 fn whatever_a_power_cut_leaves_of_a_bitmap_that_comes_or_goes_no_member_is_taken_that_lacks_more() {
-    let added = every_step(&MIRRORS, Change::Add, &CUTS, 17);
+    let added = every_step(&MIRRORS, Change::Add, &CUTS, stride(59));
     assert!(added.by_bits > 0 && added.started > 0, "{added:?}");
-    let removed = every_step(&MIRRORS, Change::Remove, &CUTS, 17);
+    let removed = every_step(&MIRRORS, Change::Remove, &CUTS, stride(59));
     assert!(removed.started > 0 && removed.no_bitmap > 0, "{removed:?}");
 }
 
@@ -354,7 +354,7 @@ fn given_up(level: i32, layout: u32, slots: u16) -> (Rig, Live, Vec<u8>) {
 fn a_recovery_by_the_bits_of_a_bitmap_that_is_gone_does_not_go_on_by_the_next_one() {
     for (level, layout, slots) in [(1, 0, 2), (5, 2, 3), (10, 0x102, 3)] {
         let mut seen = (0, 0);
-        for step in 0.. {
+        for step in (0..).step_by(stride(3)) {
             let (rig, live, content) = given_up(level, layout, slots);
             let array = live.arrays[0].clone();
             let bitmap = bitmap_to_add(&rig.setup.shape, rig.setup.superblock(0).set_uuid, 1, 0);
