@@ -226,20 +226,19 @@ impl Run {
                 (Outcome::Failed(_) | Outcome::Hung, _) => once(),
             };
             println!("mutants: baseline of {}: {:.1} s", stage.name, took.as_secs_f64());
-            self.baseline.insert(stage.name.clone(), took.as_secs_f64());
             match outcome {
-                Outcome::Passed => {}
+                Outcome::Passed => {
+                    self.baseline.insert(stage.name.clone(), took.as_secs_f64());
+                }
                 Outcome::Failed(what) => wrong.push(format!("{} fails without a fault: {what}", stage.name)),
                 Outcome::Hung => wrong.push(format!("{} does not end without a fault", stage.name)),
             }
         }
-        if wrong.is_empty() && !is_kept {
-            Ok(())
-        } else if wrong.is_empty() {
-            results::write_baseline(&path, &self.baseline).map_err(|error| vec![error.to_string()])
-        } else {
-            Err(wrong)
+        // What has passed is kept also if another stage fails: `--resume` goes on from there.
+        if is_kept {
+            results::write_baseline(&path, &self.baseline).map_err(|error| vec![error.to_string()])?;
         }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
     /// Runs every entry that has no verdict yet.
