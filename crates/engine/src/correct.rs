@@ -7,7 +7,8 @@
 //!   a read fails, others have the data ─┐
 //!   a write fails and is listed ────────┴─> the owner of these sectors locks them, reads the others, writes, reads again
 //!                                             it can be read      mended; if it was listed, the list forgets it
-//!                                             it cannot           it is listed, if the member has a log
+//!                                             it cannot           it is listed, if the member has a log, and if the
+//!                                                                 others could give all of it
 //! ```
 //!
 //! A correction that finds no place, or comes before the others are known to be right, is dropped. What is listed is then
@@ -207,7 +208,7 @@ impl<W: World> Corrector<W> {
     async fn write_again(&self, stretch: &Stretch, part: &Window) -> Result<(), IoError> {
         mark::hit(Mark::Corrected);
         let order = PassOrder { unreadable: SlotSet::EMPTY.with(stretch.slot), ..ORDER };
-        self.resync.correct_window(&order, *part).await?;
+        let is_given = self.resync.correct_window(&order, *part).await?;
         let start = part.at - stretch.window.at;
         for start in (start..start + part.length.0).step_by(PIECE as usize) {
             let length = Sectors(PIECE.min(stretch.window.length.0 - start));
@@ -216,7 +217,9 @@ impl<W: World> Corrector<W> {
                 && failed.error.is_of_device()
             {
                 mark::hit(Mark::StillUnreadable);
-                let is_listed = self.shared.calls.call(STEWARD, Call::ListUnreadable(failed)).await.listed()?;
+                // What another member cannot give, either, may be readable here, beside the bad sector.
+                let is_listed =
+                    is_given && self.shared.calls.call(STEWARD, Call::ListUnreadable(failed)).await.listed()?;
                 let mut given_up = self.given_up.borrow_mut();
                 if !is_listed && given_up.len() < GIVEN_UP_MAX {
                     given_up.insert((stretch.member, failed.range.start));

@@ -123,29 +123,34 @@ impl<W: World> Resync<W> {
     }
 
     /// Writes a window of a member that is known not to have it, from the others. In pieces of 4 KiB if it cannot be written
-    /// as a whole.
-    pub(crate) async fn correct_window(&self, order: &PassOrder, window: Window) -> Result<(), IoError> {
+    /// as a whole. Returns whether the others could give all of it.
+    pub(crate) async fn correct_window(&self, order: &PassOrder, window: Window) -> Result<bool, IoError> {
         assert!(!order.unreadable.is_empty(), "a member lacks it");
         let outcome = self.resync_piece(order, window).await?;
-        if outcome.is_none_or(|counts| counts.failed > 0 && window.length.0 > SMALL_PIECE) {
+        let mut is_given = outcome.is_some_and(|counts| counts.unreadable == 0);
+        if !is_given || outcome.is_some_and(|counts| counts.failed > 0 && window.length.0 > SMALL_PIECE) {
+            is_given = true;
             for start in (0..window.length.0).step_by(SMALL_PIECE as usize) {
                 let small = window.part(start, SMALL_PIECE.min(window.length.0 - start));
-                self.correct_piece(order, small).await?;
+                is_given &= self.correct_piece(order, small).await?;
             }
         }
         self.findings.borrow_mut().take();
-        Ok(())
+        Ok(is_given)
     }
 
-    /// By single sectors where the list of another member names some of it, too: what that one has is compared, not
-    /// written.
-    async fn correct_piece(&self, order: &PassOrder, piece: Window) -> Result<(), IoError> {
-        if self.resync_piece(order, piece).await?.is_none() {
-            for start in 0..piece.length.0 {
-                self.resync_piece(order, piece.part(start, 1)).await?;
-            }
+    /// By single sectors where another member cannot give some of it, or where its list names some of it, too: what that one
+    /// has is compared, not written. Returns whether the others could give all of it.
+    async fn correct_piece(&self, order: &PassOrder, piece: Window) -> Result<bool, IoError> {
+        if self.resync_piece(order, piece).await?.is_some_and(|counts| counts.unreadable == 0) {
+            return Ok(true);
         }
-        Ok(())
+        let mut is_given = true;
+        for start in 0..piece.length.0 {
+            let counts = self.resync_piece(order, piece.part(start, 1)).await?;
+            is_given &= counts.is_some_and(|counts| counts.unreadable == 0);
+        }
+        Ok(is_given)
     }
 
     async fn resync_apart(

@@ -282,3 +282,54 @@ fn list_beside_failures((level, layout, slots): (i32, u32, u16), steps: u64) -> 
     rig.power_off();
     was_over
 }
+
+/// ```text
+///   copies of sectors 2..6     member a  [ 2 | x | 4 | 5 ]       x: cannot be read, also when it was written again
+///                              member b  [ 2 | 3 | 4 | x ]
+/// ```
+/// Neither member can be given all of its stretch. Each sector is on one of them: none is listed together with a neighbour,
+/// so that the other copy, which is bad, is asked for it.
+#[test]
+fn bad_sectors_of_two_members_next_to_each_other_cost_no_sector() {
+    for array in CASES.into_iter().filter(|(_, _, slots)| *slots > 1) {
+        for (one, other) in [(0, 1), (1, 0), (1, 3), (3, 2), (2, 0)] {
+            let case = format!("{array:?}, sectors {one} and {other} of a chunk");
+            let rig_with_logs = |(level, layout, slots): (i32, u32, u16)| {
+                let chunk = if level == 1 { 0 } else { 4 };
+                let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
+                let mut rng = Rng::new(13);
+                let executor = Executor::new(rng.fork(), false);
+                let setup = Setup { shards: 2, ..Setup::plain(shape) }.with_logs();
+                Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))
+            };
+            let mut rig = rig_with_logs(array);
+            rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+            rig.judge.is_over_budget.set(true);
+            let live = start_with(&mut rig, &[], &Config::default());
+            filled(&rig, &live);
+            // The first chunk; its other copies, or another block of its row.
+            let (model, data_at) = (rig.judge.model.clone(), rig.setup.data_offsets[0]);
+            let place = |copy: usize| {
+                let copies = &model.copies[0];
+                let of_row = (copies[0].slot + 1) % array.2;
+                if model.is_parity() && copy == 1 {
+                    (of_row, copies[0].sector)
+                } else {
+                    (copies[copy].slot, copies[copy].sector)
+                }
+            };
+            for (copy, sector) in [(0, one), (1, other)] {
+                let (slot, at) = place(copy);
+                rig.disk(slot).add_unreadable([data_at + at + sector]);
+            }
+            for turn in 0..3 {
+                // As one read, so that the stretch fails as a whole; then what was to be mended is.
+                all(&rig, &live, (0..4).map(|_| read(&live, 0, 4)).collect());
+                let pause = rig.executor.clone();
+                all(&rig, &live, vec![async move { pause.sleep(Duration::from_secs(1)).await }]);
+                expect_content(&rig, &live, Operation::Write, false, &format!("{case}, turn {turn}"));
+            }
+            rig.power_off();
+        }
+    }
+}
