@@ -73,7 +73,7 @@ fn rig_that_discards(seed: u64, shards: u16, level: i32, slots: u16, starts_dirt
 }
 
 /// How many steps lie between two moments of a sweep, and how many cases between two that it takes. Each of them:
-/// `URAID_EACH_STEP=1 cargo test --release -p uraid-sim --test suite directed::`, which takes some minutes.
+/// `URAID_EACH_STEP=1 cargo test --release -p uraid-sim --test suite directed::`, which takes long.
 fn stride(short: usize) -> usize {
     if std::env::var_os("URAID_EACH_STEP").is_some() { 1 } else { short }
 }

@@ -180,8 +180,10 @@ fn config() -> Config {
 fn every_kind_in(state: State, arrays: &[(i32, u32, u16)]) -> u64 {
     let mut cases = 0;
     for (number, array) in arrays.iter().enumerate() {
-        for (kind, (at, length)) in KINDS.into_iter().flat_map(|kind| RANGES.map(|range| (kind, range))) {
-            for steps in (0..).step_by(29) {
+        let requests = KINDS.into_iter().flat_map(|kind| RANGES.map(|range| (kind, range)));
+        // Every other one; another array has the rest.
+        for (kind, (at, length)) in requests.skip(number % stride(2)).step_by(stride(2)) {
+            for steps in (0..).step_by(stride(61)) {
                 let victim = number as u16 % array.2;
                 let case =
                     format!("{array:?}, slot {victim}, {state:?}, {kind:?} of {at}+{length} after {steps} steps");
@@ -204,23 +206,23 @@ fn every_kind_in(state: State, arrays: &[(i32, u32, u16)]) -> u64 {
 
 #[test]
 fn a_degraded_array_keeps_every_kind_of_change() {
-    assert!(every_kind_in(State::Degraded, &ARRAYS) >= 10 * 20);
+    assert!(every_kind_in(State::Degraded, &ARRAYS) >= 10 * 10);
 }
 
 #[test]
 fn a_member_in_recovery_gets_every_kind_of_change() {
-    assert!(every_kind_in(State::Recovering, &ARRAYS) >= 10 * 40);
+    assert!(every_kind_in(State::Recovering, &ARRAYS) >= 10 * 20);
 }
 
 #[test]
 fn a_member_that_replaces_another_gets_every_kind_of_change() {
-    assert!(every_kind_in(State::Replacing, &ARRAYS) >= 10 * 40);
+    assert!(every_kind_in(State::Replacing, &ARRAYS) >= 10 * 20);
 }
 
 #[test]
 fn a_resync_beside_a_recovery_leaves_every_kind_of_change() {
     let redundant = [(1, 0, 3), (10, 0x103, 4), (6, 2, 5), (6, 16, 6)];
-    assert!(every_kind_in(State::Resync, &redundant) >= 4 * 40);
+    assert!(every_kind_in(State::Resync, &redundant) >= 4 * 20);
 }
 
 /// A member is full in the middle of a request: the array freezes, and takes writes again without the member. Whatever the
