@@ -303,9 +303,11 @@ impl Run {
                 Outcome::Hung => "it did not end in time".to_string(),
             };
             // A busy machine makes tests fail and hang, too. So the stage must fail again with the fault, and pass
-            // without it.
+            // without it: now, or in the run that is kept, where the same test of it failed.
             let log_of_catch = std::fs::read(&log).unwrap_or_default();
-            let is_caught = run(None) == Outcome::Passed && run(Some(entry.number())) != Outcome::Passed;
+            let is_known =
+                self.caught_by.get(&entry.id).is_some_and(|last| *last == (stage.name.clone(), what.clone()));
+            let is_caught = is_known || run(None) == Outcome::Passed && run(Some(entry.number())) != Outcome::Passed;
             if !is_caught {
                 println!("mutants: {} in {}: {what}: it did not happen again", entry.id, stage.name);
                 continue;
