@@ -29,7 +29,7 @@ const PARTS: [Part; 12] = [
         about: "licences and weaknesses of the crates that we use",
         run: || counted(deny::run()),
     },
-    Part { name: "prove", about: "every proof that counts, for 10 minutes", run: || prove::counted(600) },
+    Part { name: "prove", about: "every proof that counts, for 11 minutes", run: || prove::counted(660) },
     Part { name: "loom", about: "every order of a few events of threads", run: loom },
     Part { name: "shuttle", about: "stops and failures, in random orders of threads", run: shuttle },
     Part {
