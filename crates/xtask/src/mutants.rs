@@ -296,18 +296,20 @@ impl Run {
         for stage in &ordered {
             let limit = (self.baseline[&stage.name] * LIMIT_FACTOR).max(LIMIT_SECONDS_MIN);
             let limit = Duration::from_secs_f64(limit);
-            let run = |number| self.tree.run(stage, number, limit, &log).0;
-            let what = match run(Some(entry.number())) {
+            let run = |stage: &Stage, number| self.tree.run(stage, number, limit, &log).0;
+            let what = match run(stage, Some(entry.number())) {
                 Outcome::Passed => continue,
                 Outcome::Failed(what) => what,
                 Outcome::Hung => "it did not end in time".to_string(),
             };
-            // A busy machine makes tests fail and hang, too. So the stage must fail again with the fault, and pass
-            // without it: now, or in the run that is kept, where the same test of it failed.
+            // A busy machine makes tests fail and hang, too. So what failed must fail again with the fault, and pass
+            // without it: now, or in the run that is kept, where the same test failed.
             let log_of_catch = std::fs::read(&log).unwrap_or_default();
             let is_known =
                 self.caught_by.get(&entry.id).is_some_and(|last| *last == (stage.name.clone(), what.clone()));
-            let is_caught = is_known || run(None) == Outcome::Passed && run(Some(entry.number())) != Outcome::Passed;
+            let again = stage.narrowed_to(&what);
+            let is_caught = is_known
+                || run(&again, None) == Outcome::Passed && run(&again, Some(entry.number())) != Outcome::Passed;
             if !is_caught {
                 println!("mutants: {} in {}: {what}: it did not happen again", entry.id, stage.name);
                 continue;

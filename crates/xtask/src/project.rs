@@ -89,10 +89,22 @@ pub(crate) const SUITE: &str = "suite";
 
 /// The files beside it that a test program of the package in `folder` names with `mod`; none without such a program.
 pub(crate) fn modules(folder: &Path, program: &str) -> Vec<String> {
-    let file = |name: &str| folder.join("tests").join(name).with_extension("rs");
-    let text = std::fs::read_to_string(file(program)).unwrap_or_default();
+    let tests = folder.join("tests");
+    named_modules(&tests.join(program).with_extension("rs"), &tests)
+}
+
+/// The files below a file of tests that it names with `mod`, and whether it has tests itself.
+pub(crate) fn modules_below(folder: &Path, file: &str) -> (Vec<String>, bool) {
+    let tests = folder.join("tests").join(file);
+    let path = tests.with_extension("rs");
+    let has_tests = std::fs::read_to_string(&path).is_ok_and(|text| text.contains("#[test]"));
+    (named_modules(&path, &tests), has_tests)
+}
+
+fn named_modules(path: &Path, folder: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
     let names = text.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
-    names.map(str::to_string).filter(|name| file(name).is_file()).collect()
+    names.map(str::to_string).filter(|name| folder.join(name).with_extension("rs").is_file()).collect()
 }
 
 /// The test programs of the package in `folder`: those that its manifest names and that are a file in `tests`.

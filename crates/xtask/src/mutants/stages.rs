@@ -79,7 +79,7 @@ impl Stage {
         Stage { name, package: Some(package), executable, words: Vec::new(), folder }
     }
 
-    /// The same, with the one test only that has failed in it, if that is known.
+    /// The same, with the one test only that failed in it, if its name is known.
     pub(crate) fn narrowed_to(&self, what: &str) -> Stage {
         let test = what.rsplit("::").next().filter(|name| !name.contains(' ') && !name.is_empty());
         match test.filter(|_| self.package.is_some()) {
@@ -228,13 +228,24 @@ impl CopiedTree {
     }
 }
 
-/// A stage of each file that a test program names with `mod`, so that a fault ends at a small one; any other stage is as
-/// it is.
+/// A stage of each file that a test program names with `mod`, and of each file below those, so that a fault ends at a
+/// small one; any other stage is as it is.
 fn by_file(stage: Stage) -> Vec<Stage> {
     let (package, program) = stage.name.split_once('/').expect("a package and its program");
-    let of_file =
-        |file: String| Stage { name: format!("{package}/{file}"), words: vec![format!("{file}::")], ..stage.clone() };
-    let stages: Vec<Stage> = project::modules(&stage.folder, program).into_iter().map(of_file).collect();
+    let of = |path: &str, skipped: &[String]| Stage {
+        name: format!("{package}/{path}"),
+        words: std::iter::once(format!("{path}::"))
+            .chain(skipped.iter().flat_map(|path| ["--skip".to_string(), format!("{path}::")]))
+            .collect(),
+        ..stage.clone()
+    };
+    let mut stages = Vec::new();
+    for file in project::modules(&stage.folder, program) {
+        let (below, has_tests) = project::modules_below(&stage.folder, &file);
+        let below: Vec<String> = below.iter().map(|name| format!("{file}::{name}")).collect();
+        stages.extend(below.iter().map(|path| of(path, &[])));
+        stages.extend(has_tests.then(|| of(&file, &below)));
+    }
     if stages.is_empty() { vec![stage] } else { stages }
 }
 
@@ -359,6 +370,12 @@ mod tests {
         let session = files.iter().find(|stage| stage.name == "export-nbd/session").expect("tests/session.rs");
         assert_eq!(session.words, ["session::"]);
         assert!(files.iter().all(|stage| stage.name != "export-nbd/common"), "it has no tests");
+        let sim = Stage { folder: project::root().join("crates/sim"), ..stage("sim/suite") };
+        let words = |name: &str| by_file(sim.clone()).into_iter().find(|stage| stage.name == name).map(|it| it.words);
+        assert_eq!(words("sim/directed::frozen"), Some(vec!["directed::frozen::".to_string()]));
+        let rest = words("sim/directed").expect("it has tests itself");
+        assert!(rest.windows(2).any(|words| words == ["--skip", "directed::frozen::"]), "{rest:?}");
+        assert!(words("sim/swarm").is_some());
         assert_eq!(by_file(stage("export-nbd/no_allocation"))[0].words, Vec::<String>::new());
     }
 
