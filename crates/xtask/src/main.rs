@@ -114,7 +114,7 @@ fn main() -> ExitCode {
         ["figures", rest @ ..] => figures::run(rest),
         ["parsers"] => parsers::run(false).failed == 0,
         ["parsers", "--short"] => parsers::run(true).failed == 0,
-        ["deny"] => deny::run().failed == 0,
+        ["deny"] => deny::run().0.failed == 0,
         ["packages"] => packages::ensure(),
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),
