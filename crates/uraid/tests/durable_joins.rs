@@ -1,11 +1,13 @@
 //! What is durable, and in which order, when a device joins a running array, returns, replaces a member, or moves to another
-//! array: the members are files whose server keeps what reached it.
-//! Owns: what a superblock names is on its member before it, and a spare is in no superblock of its former array before it
-//! is written for the next one. Not here: the same inside the engine, which every simulated run checks (`uraid-sim`), the
+//! array: the members are files whose server keeps what reached it, and holds back one answer after the other.
+//! Owns: what a superblock names is on its member before it, no other superblock lists a member that has not answered, and
+//! a spare is in no superblock of its former array before it is written for the next one. Not here: the same inside the engine, which every simulated run checks (`uraid-sim`), the
 //! commands that serve nothing (`durable`).
 
 use crate::common::stubborn::{Event, Journal, StubbornFile};
 use crate::common::{MIB, Scratch, Served, pattern, wait};
+use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 
 const SUPERBLOCK: u64 = 4096;
@@ -29,11 +31,18 @@ fn said(bytes: &[u8]) -> Said {
     Said { has_magic: number(0, 4) == 0xa92b_4efc, data_at: number(128, 8) * 512, own_role }
 }
 
+/// What is listed for every device in a superblock of this file's bytes.
+fn listed(superblock: &[u8]) -> Vec<u8> {
+    let devices = u32::from_le_bytes(superblock[220..224].try_into().expect("four bytes"));
+    superblock[256..256 + 2 * devices as usize].to_vec()
+}
+
 /// A server over recorded files, one of the arrays `home` and, if there is one, `other`.
 struct Rig {
     served: Served,
     files: Vec<StubbornFile>,
     journal: Journal,
+    stored: Vec<PathBuf>,
     scratch: Scratch,
 }
 
@@ -52,7 +61,7 @@ impl Rig {
         let served = scratch.ready(&[], &paths);
         assert_eq!(served.client().write(0, &pattern(3, MIB as usize)).expect("connected"), 0);
         journal.take();
-        Rig { served, files, journal, scratch }
+        Rig { served, files, journal, stored, scratch }
     }
 
     fn path(&self, file: usize) -> String {
@@ -69,6 +78,34 @@ impl Rig {
     }
 }
 
+/// What the superblock of each file lists, none for a file without one; and where the data of the first begins.
+fn listed_now(stored: &[PathBuf]) -> (Vec<Vec<u8>>, Range<u64>) {
+    let superblock = |path: &PathBuf| fs::read(path).expect("ours")[SUPERBLOCK as usize..][..4096].to_vec();
+    let bytes: Vec<Vec<u8>> = stored.iter().map(superblock).collect();
+    let lists = bytes.iter().map(|bytes| if said(bytes).has_magic { listed(bytes) } else { Vec::new() }).collect();
+    (lists, 0..said(&bytes[0]).data_at)
+}
+
+/// While an answer of `file` is held back, no superblock of another file lists other devices than before: `lists` are those
+/// of before the first event. Returns whether an answer was held back.
+#[track_caller]
+fn expect_same_lists_while_held(mut lists: Vec<Vec<u8>>, events: &[(usize, Event)], file: usize, case: &str) -> bool {
+    let (mut is_held, mut has_held) = (false, false);
+    for (at, (number, event)) in events.iter().enumerate() {
+        match event {
+            Event::Held => (is_held, has_held) = (true, true),
+            Event::Answered => is_held = false,
+            Event::Write { at: SUPERBLOCK, bytes } if *number != file && said(bytes).has_magic => {
+                let list = listed(bytes);
+                let before = std::mem::replace(&mut lists[*number], list.clone());
+                assert!(!is_held || list == before, "{case}: file {number}: {before:?} -> {list:?}, event {at}");
+            }
+            Event::Write { .. } | Event::Flush => {}
+        }
+    }
+    has_held
+}
+
 /// Whenever a superblock is written to a file, all that was written beside it before is flushed. Returns how many such
 /// writes came before the first superblock that gives the file's device a slot.
 #[track_caller]
@@ -76,7 +113,7 @@ fn expect_flushed_before_superblocks(events: &[(usize, Event)], file: usize) -> 
     let (mut unflushed, mut beside, mut before_slot) = (Vec::new(), 0, None);
     let data_at = events.iter().find_map(|(number, event)| match event {
         Event::Write { at: SUPERBLOCK, bytes } if *number == file && said(bytes).has_magic => Some(said(bytes).data_at),
-        Event::Write { .. } | Event::Flush => None,
+        _ => None,
     });
     let data_at = data_at.expect("a superblock is written to it");
     for (_, event) in events.iter().filter(|(number, _)| *number == file) {
@@ -92,7 +129,7 @@ fn expect_flushed_before_superblocks(events: &[(usize, Event)], file: usize) -> 
                 beside += 1;
                 unflushed.push((*at, bytes.len()));
             }
-            Event::Write { .. } => {}
+            Event::Write { .. } | Event::Held | Event::Answered => {}
         }
     }
     before_slot.expect("it takes a slot")
@@ -143,11 +180,70 @@ fn what_a_replacement_gets_is_durable_before_a_superblock_gives_it_the_slot() {
     }
 }
 
-/// The other members of its former array say that it is gone, durably, before the first byte is written to it for the next
-/// one.
+/// Holds back one answer of a file after the other, until there is none more, while `join` has the file become a member.
+/// `join` is told how often it was called before, and returns the file.
+fn hold_back_each(
+    stored: &[PathBuf],
+    files: &[StubbornFile],
+    journal: &Journal,
+    case: &str,
+    prepare: impl Fn(usize) -> usize,
+    join: impl Fn(usize),
+) {
+    for after in 0.. {
+        let file = prepare(after);
+        let (lists, metadata) = listed_now(stored);
+        journal.take();
+        files[file].hold_answer(metadata, after);
+        join(after);
+        if !expect_same_lists_while_held(lists, &journal.take(), file, &format!("{case}, {after}")) {
+            assert!(after > 0, "{case}: at least one answer");
+            return;
+        }
+    }
+}
+
 #[test]
-fn a_spare_that_moves_is_listed_by_nobody_when_it_is_written_for_another_array() {
-    const SPARE: usize = 2;
+fn no_superblock_lists_a_member_that_joins_or_returns_before_it_has_answered() {
+    for (options, members, verb) in [
+        ("-l 1 -n 2 --bitmap=internal --bitmap-chunk=64K", 2, "re-add"),
+        ("-l 5 -n 3 --consistency-policy=ppl", 3, "add"),
+        ("-l 6 -n 4", 4, "add"),
+    ] {
+        let rig = Rig::new(options, members, 0);
+        let leave = |after: usize| {
+            rig.run(&["fail", "home", "1"]);
+            rig.run(&["remove", "home", "1"]);
+            assert_eq!(rig.served.client().write(4 * MIB, &pattern(after as u64, MIB as usize)).expect("connected"), 0);
+            1
+        };
+        hold_back_each(&rig.stored, &rig.files, &rig.journal, options, leave, |_| {
+            rig.run(&[verb, "home", &rig.path(1)]);
+            rig.wait_until_whole("home");
+        });
+        assert_eq!(rig.served.stop().code, Some(0));
+    }
+}
+
+#[test]
+fn no_superblock_gives_a_replacement_the_slot_before_it_has_answered() {
+    let rig = Rig::new("-l 1 -n 2 --bitmap=internal --bitmap-chunk=64K", 2, 1);
+    // The file that is replaced is the next replacement.
+    let (old, new) = (|after: usize| 2 * (after % 2), |after: usize| 2 - 2 * (after % 2));
+    hold_back_each(&rig.stored, &rig.files, &rig.journal, "replace", new, |after| {
+        rig.run(&["add", "--force", "home", &rig.path(new(after))]);
+        rig.run(&["replace", "home", "0"]);
+        rig.run(&["wait", "home"]);
+        rig.run(&["remove", "home", &rig.path(old(after))]);
+    });
+    assert_eq!(rig.served.stop().code, Some(0));
+}
+
+/// The file that is the spare of `give`.
+const SPARE: usize = 2;
+
+/// The arrays `give`, of files 0 and 1 and the spare, and `take`, of files 3 and 4, which share their spares.
+fn rig_with_a_spare() -> Rig {
     let scratch = Scratch::new();
     let stored = scratch.members("m", 5, 16 * MIB);
     scratch.create("give", "-l 1 -n 2 -x 1 --size 4M --assume-clean", &stored[..3]);
@@ -165,10 +261,14 @@ fn a_spare_that_moves_is_listed_by_nobody_when_it_is_written_for_another_array()
     let served = scratch.serve(&words.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
     served.wait_until_ready();
     journal.take();
-    scratch.uraid(["fail", "take", "1"]).expect_done();
-    wait(|| scratch.uraid(["detail", "--test", "take"]).code == Some(0)).expect("the spare comes and is recovered");
-    let events = journal.take();
-    let is_wipe = |(number, event): &(usize, Event)| *number == SPARE && event.writes(SUPERBLOCK) == Some(0);
+    Rig { served, files, journal, stored, scratch }
+}
+
+/// The other members of its former array say that it is gone, durably, before the first byte is written to it for the next
+/// one.
+#[track_caller]
+fn expect_unlisted_before_wiped(events: &[(usize, Event)], spare: usize) {
+    let is_wipe = |(number, event): &(usize, Event)| *number == spare && event.writes(SUPERBLOCK) == Some(0);
     let first = events.iter().position(is_wipe).expect("its old superblock is wiped");
     for member in 0..2 {
         let of_member = || events[..first].iter().enumerate().filter(move |(_, (number, _))| *number == member);
@@ -181,6 +281,29 @@ fn a_spare_that_moves_is_listed_by_nobody_when_it_is_written_for_another_array()
         let is_flushed = of_member().any(|(flush, (_, event))| flush > place && *event == Event::Flush);
         assert!(is_flushed, "member {member}: the superblock that does not list it is not durable");
     }
+}
+
+#[test]
+fn a_spare_that_moves_is_listed_by_nobody_when_it_is_written_for_another_array() {
+    let Rig { served, files: _files, journal, scratch, .. } = rig_with_a_spare();
+    scratch.uraid(["fail", "take", "1"]).expect_done();
+    wait(|| scratch.uraid(["detail", "--test", "take"]).code == Some(0)).expect("the spare comes and is recovered");
+    let events = journal.take();
+    expect_unlisted_before_wiped(&events, SPARE);
     assert!(expect_flushed_before_superblocks(&events, SPARE) > 0);
     assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn no_superblock_lists_a_spare_that_moves_before_it_has_answered() {
+    let rig = rig_with_a_spare();
+    // The member that it replaces is the next spare.
+    let (old, new) = (|after: usize| 4 - 2 * (after % 2), |after: usize| SPARE + 2 * (after % 2));
+    hold_back_each(&rig.stored, &rig.files, &rig.journal, "spare", new, |after| {
+        rig.run(&["fail", "take", &rig.path(old(after))]);
+        rig.wait_until_whole("take");
+        rig.run(&["remove", "take", &rig.path(old(after))]);
+        rig.run(&["add", "--force", "give", &rig.path(old(after))]);
+    });
+    assert_eq!(rig.served.stop().code, Some(0));
 }

@@ -50,6 +50,10 @@ pub enum Event {
         bytes: Vec<u8>,
     },
     Flush,
+    /// The event before is not answered yet.
+    Held,
+    /// What was held is answered.
+    Answered,
 }
 
 impl Event {
@@ -57,7 +61,7 @@ impl Event {
     pub fn writes(&self, place: u64) -> Option<u8> {
         match self {
             Event::Write { at, bytes } => bytes.get(usize::try_from(place.checked_sub(*at)?).ok()?).copied(),
-            Event::Flush => None,
+            Event::Flush | Event::Held | Event::Answered => None,
         }
     }
 }
@@ -74,6 +78,33 @@ impl Journal {
 
     fn push(&self, file: usize, event: Event) {
         self.0.lock().expect("no holder panics").push((file, event));
+    }
+}
+
+/// Which answer is held back, once.
+struct Hold {
+    /// Of the events that count: writes of metadata beside a superblock, and flushes of such writes. A superblock may be
+    /// on its way to all members together.
+    after: usize,
+    /// Where metadata is.
+    part: Range<u64>,
+    /// Something of it is not flushed.
+    is_unflushed: bool,
+}
+
+/// How long an answer is held back. What does not wait for it comes at once.
+const HOLD_TIME: Duration = Duration::from_millis(150);
+
+impl Hold {
+    /// Whether the answer of this event is the one.
+    fn is_at(&mut self, event: &Event) -> bool {
+        let counts = match event {
+            Event::Write { at, bytes } => self.part.contains(at) && !bytes.starts_with(&0xa92b_4efc_u32.to_le_bytes()),
+            _ => std::mem::take(&mut self.is_unflushed),
+        };
+        self.is_unflushed |= counts && *event != Event::Flush;
+        self.after -= usize::from(counts && self.after > 0);
+        counts && self.after == 0
     }
 }
 
@@ -103,6 +134,7 @@ struct Server {
     failing: Arc<Failing>,
     /// How long each write takes.
     write_time: Arc<Mutex<Duration>>,
+    hold: Arc<Mutex<Option<Hold>>>,
     journal: Option<(Journal, usize)>,
     file: File,
 }
@@ -121,7 +153,13 @@ impl Server {
             }
         };
         if let Some((journal, number)) = self.journal.as_ref().filter(|_| !fails) {
+            let is_held = self.hold.lock().expect("no holder panics").take_if(|hold| hold.is_at(&event)).is_some();
             journal.push(*number, event);
+            if is_held {
+                journal.push(*number, Event::Held);
+                std::thread::sleep(HOLD_TIME);
+                journal.push(*number, Event::Answered);
+            }
         }
         !fails
     }
@@ -278,6 +316,7 @@ pub struct StubbornFile {
     fails: Arc<Mutex<Fails>>,
     failing: Arc<Failing>,
     write_time: Arc<Mutex<Duration>>,
+    hold: Arc<Mutex<Option<Hold>>>,
     folder: PathBuf,
     session: Option<BackgroundSession>,
 }
@@ -308,18 +347,21 @@ impl StubbornFile {
         let hangs_at = Arc::<Mutex<Option<Range<u64>>>>::default();
         let failing = Arc::<Failing>::default();
         let write_time = Arc::<Mutex<Duration>>::default();
+        let hold = Arc::<Mutex<Option<Hold>>>::default();
         let server = Server {
             gate: gate.clone(),
             hangs_at: hangs_at.clone(),
             fails: fails.clone(),
             failing: failing.clone(),
             write_time: write_time.clone(),
+            hold: hold.clone(),
             journal,
             file,
         };
         let session = fuser::spawn_mount(server, folder, &Config::default())
             .unwrap_or_else(|error| panic!("FUSE is needed for this test (/dev/fuse, package fuse3): {error}"));
-        StubbornFile { gate, hangs_at, fails, failing, write_time, folder: folder.to_owned(), session: Some(session) }
+        let folder = folder.to_owned();
+        StubbornFile { gate, hangs_at, fails, failing, write_time, hold, folder, session: Some(session) }
     }
 
     /// Its name.
@@ -340,6 +382,12 @@ impl StubbornFile {
     /// Lets each write take this long. They are performed one after the other.
     pub fn slow_writes(&self, time: Duration) {
         *self.write_time.lock().expect("no holder panics") = time;
+    }
+
+    /// Of the writes of metadata in `part` but superblocks, and of the flushes of such writes, holds back the answer of the
+    /// one after this many.
+    pub fn hold_answer(&self, part: Range<u64>, after: usize) {
+        *self.hold.lock().expect("no holder panics") = Some(Hold { after: after + 1, part, is_unflushed: false });
     }
 
     /// Stops answering.
