@@ -151,12 +151,15 @@ pub struct Plan {
     liar: Option<u16>,
     /// Members that fail together because of a shared bus.
     pub(crate) bus: BTreeSet<u16>,
+    /// In nanoseconds: within this time, each of them at a moment of its own.
+    pub(crate) bus_spread: u64,
 }
 
 impl Plan {
-    /// Members whose data may be missing when it is needed.
+    /// Members whose data may be missing when it is needed: the first ones of a bus, too, unless all fail at once.
     pub fn unsure(&self) -> BTreeSet<u16> {
-        self.victims.iter().chain(self.unreadable.keys()).copied().collect()
+        let of_bus = self.bus.iter().filter(|_| self.bus_spread > 0);
+        self.victims.iter().chain(self.unreadable.keys()).chain(of_bus).copied().collect()
     }
 }
 

@@ -215,6 +215,7 @@ impl Rig {
         let mut plan = if is_calm { Plan::default() } else { self.draw_plan() };
         if !is_calm && start.missing.is_empty() {
             plan.bus = self.draw_bus(&plan);
+            plan.bus_spread = [0, 100_000, 3_000_000, 20_000_000][(self.bus_draw() & 3) as usize];
         }
         self.prepare_oracle(&start, &plan.unsure());
         let on_full = self.setup.kinds.on_full();
@@ -310,6 +311,11 @@ impl Rig {
         });
     }
 
+    /// How a shared bus fails: derived from a drawn number, so that the choices of existing seeds stay the same.
+    fn bus_draw(&self) -> u64 {
+        mix(self.setup.array ^ 0xb05)
+    }
+
     /// A shared bus fails, and with it several members at the same moment.
     fn fail_bus(&mut self, plan: &Plan) {
         let away = &plan.bus;
@@ -318,14 +324,14 @@ impl Rig {
         }
         let kind = *self.rng.pick(&[ErrorKind::Media, ErrorKind::Gone]);
         let wait = Duration::from_micros(self.rng.below(5_000));
-        // At one moment, or each with the next request that meets the bus; in a quarter of the seeds, one of them fails
-        // reads for a while before.
-        let draw = mix(self.setup.array ^ 0xb05);
-        let spread = [0, 100_000, 3_000_000, 20_000_000][(draw & 3) as usize];
+        // At one moment, or each with the next request that meets the bus. Before, in a quarter of the seeds, one of them
+        // fails reads for a while; in half of the seeds, those do that an array fails at their first error.
+        let (draw, spread) = (self.bus_draw(), plan.bus_spread);
         for (nth, slot) in away.iter().enumerate() {
             let (disk, executor) = (self.disk(*slot).clone(), self.executor.clone());
             let later = Duration::from_nanos(mix(self.setup.array ^ u64::from(*slot)) % (spread + 1));
-            let fails_reads = draw & 3 == 3 && nth as u64 == draw >> 8 & 1;
+            let is_first_of_all = draw & 3 == 3 && nth as u64 == draw >> 8 & 1;
+            let fails_reads = is_first_of_all || draw & 1 == 1 && self.setup.failfast.contains(Slot(*slot));
             self.executor.spawn(0, "bus", async move {
                 executor.sleep(wait).await;
                 if fails_reads {

@@ -105,10 +105,12 @@ impl Master {
         };
     }
 
-    /// The freshest superblock, for the members that missed it before the start.
+    /// The freshest superblock, for the members that missed it before the start. One that has failed since, as its partial
+    /// parity log could not be written, gets none.
     pub(crate) fn lagging_images(&self) -> Vec<Image> {
         assert!(!self.has_opened || self.lagging.is_empty(), "the start brings them up");
-        let images: Vec<Image> = self.lagging.iter().map(|member| self.freshest_image(*member)).collect();
+        let lagging = self.lagging.iter().filter(|member| self.members[**member].written_slot().is_some());
+        let images: Vec<Image> = lagging.map(|member| self.freshest_image(*member)).collect();
         if !sabotage::is(Sabotage::EventsSlack) {
             let is_listed = |(_, superblock): &Image| superblock.own_role().slot().is_some();
             assert!(images.iter().all(is_listed), "the freshest superblock lists a member that is brought up to it");

@@ -305,6 +305,31 @@ fn logs_are_kept_until_the_superblocks_list_a_member_that_failed_in_the_start() 
     assert_eq!(bad, [""; 0]);
 }
 
+/// The logs are not complete, and the start writes that before anything else. That fails on a member which has missed the
+/// last round of superblocks, too. (From a seed of the swarm.)
+#[test]
+fn a_lagging_member_whose_log_cannot_be_written_is_failed_during_the_start() {
+    for lagging in 0..3 {
+        let mut rig = rig_with_ppl(2, 3, 1, 0, 1);
+        for slot in 0..3 {
+            change_superblock(&rig, slot, |own| own.resync_offset = 0);
+            let mut image = rig.disk(slot).medium().current().to_vec();
+            image[AREA..AREA + PPL_HEADER_BYTES].fill(0);
+            rig.disk(slot).replace(image);
+        }
+        change_superblock(&rig, lagging, |own| own.events -= 1);
+        let effect = Effect::ErrorsFromNow(ErrorKind::Media);
+        rig.disk(lagging).add_fault(Fault { victim: Target::Any, after: 0, effect });
+        let live = open_with(&mut rig, &[], &config());
+        run(&rig, &live, || live.started.get().is_some());
+        assert_eq!(live.started.get(), Some(true), "{lagging}");
+        let members = live.arrays[0].status().members;
+        assert!(matches!(members[usize::from(lagging)], MemberState::Faulty { .. }), "{lagging}: {members:?}");
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 8, 1)]), [Ok(())]);
+        rig.power_off();
+    }
+}
+
 /// A read-only start that would have to write first is refused. Nothing is written by the stop that follows either, and it
 /// has nothing to complain about.
 #[test]
