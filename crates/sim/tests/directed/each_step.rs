@@ -8,6 +8,7 @@ use super::spares::CASES;
 use super::*;
 use uraid_engine::AssembleOptions;
 use uraid_sim::bits::Bits;
+use uraid_sim::model::Place;
 
 /// The request, of sectors 3..9.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,6 +134,19 @@ fn expect_content(rig: &Rig, live: &Live, operation: Operation, is_new: bool, ca
     }
 }
 
+/// A mirror does not answer while all that is written is on members which have left before. A member that leaves at the
+/// moment of the answer may have come after it.
+fn expect_held(rig: &Rig, operation: Operation, left_before: SlotSet, case: &str) {
+    let new = if operation == Operation::Zeroes { 0 } else { NEW };
+    let has_it = |place: &Place| {
+        let at = (rig.setup.data_offsets[usize::from(place.slot)] + place.sector) as usize * 512;
+        !left_before.contains(Slot(place.slot)) && rig.disk(place.slot).medium().current()[at] == new
+    };
+    for at in AT..AT + LENGTH {
+        assert!(rig.judge.model.copies[at as usize].iter().any(has_it), "{case}: no member in use has sector {at}");
+    }
+}
+
 /// The array after a power cut that leaves only what is durable. A parity array that lost a member with it is forced: no
 /// row was being written.
 fn after_power_cut(rig: &Rig, case: &str) -> (Rig, Live) {
@@ -146,6 +160,21 @@ fn after_power_cut(rig: &Rig, case: &str) -> (Rig, Live) {
     run(&after, &live, || live.started.get().is_some());
     assert_eq!(live.started.get(), Some(true), "{case}");
     (after, live)
+}
+
+/// Runs to the end of a task. Returns which members had left before the moment of it.
+fn until_over(rig: &Rig, live: &Live, task: u64) -> SlotSet {
+    let executor = rig.executor.clone();
+    let (mut now, mut left, mut left_before) = (executor.now(), SlotSet::EMPTY, SlotSet::EMPTY);
+    let end = now + Duration::from_secs(60);
+    while executor.is_running(task) && now < end {
+        executor.run(1, end, || false);
+        if executor.now() > now {
+            (now, left_before) = (executor.now(), left);
+        }
+        left = SlotSet::first(rig.setup.shape.slots).minus(live.arrays[0].status().usable);
+    }
+    left_before
 }
 
 /// Returns whether the request was over before the event.
@@ -162,8 +191,11 @@ fn run_case(array: (i32, u32, u16), behind: bool, operation: Operation, event: E
     executor.run(steps, executor.now() + Duration::from_secs(60), || !executor.is_running(task));
     let was_over = !executor.is_running(task);
     strike(&rig, &live, event, member);
-    run(&rig, &live, || !executor.is_running(task));
+    let left_before = until_over(&rig, &live, task);
     let answer = answer.get().expect("it is over");
+    if answer.is_ok() && array.0 == 1 {
+        expect_held(&rig, operation, left_before, &case);
+    }
     let is_durable = matches!(operation, Operation::Durable | Operation::WriteAndFlush);
     if answer.is_ok() && is_durable {
         let (after, live_after) = after_power_cut(&rig, &case);
@@ -186,7 +218,7 @@ fn sweep(array: (i32, u32, u16), behind: bool, apart: usize) -> u64 {
         for (event, member) in (0..).zip(EVENTS).flat_map(|event| (0..array.2).map(move |member| (event, member))) {
             let (of_event, event) = event;
             if (number + of_event + member) % every == 0 {
-                for steps in (u64::from(member) * 7..).step_by(apart) {
+                for steps in (u64::from(member) * 7 % apart as u64..).step_by(apart) {
                     cases += 1;
                     if run_case(array, behind, operation, event, member, steps) {
                         break;
@@ -209,13 +241,73 @@ fn an_answer_holds_whichever_member_fails_at_whichever_step_of_a_write() {
 #[test]
 fn an_answer_holds_whichever_member_of_a_mirror_with_writes_behind_fails() {
     for array in [(1, 0, 2), (1, 0, 3)] {
-        let cases = sweep(array, true, stride(7));
+        // It is over in some ten steps.
+        let cases = sweep(array, true, stride(2));
         assert!(cases >= 12 * u64::from(array.2), "{array:?}: {cases}");
     }
 }
 
+/// A mirror of three whose member 0 may be behind, and a spare that is this much slower than the others.
+fn rig_with_slow_spare(slowness: u64) -> Rig {
+    let shape = Shape { level: 1, layout: 0, chunk: 0, slots: 3, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(17);
+    let executor = Executor::new(rng.fork(), false);
+    let bits = Bits { chunk: 1, clear_after: Duration::from_secs(2), are_set: false, write_behind: 16 };
+    let (data_offsets, data_sizes) = (vec![16; 4], vec![24; 4]);
+    let write_mostly = SlotSet::EMPTY.with(Slot(0));
+    let slowness = vec![1, 1, 1, slowness];
+    let setup = Setup { spares: 1, shards: 2, write_mostly, slowness, data_offsets, data_sizes, ..Setup::plain(shape) };
+    let rig = Rig::new(executor, rng, Rc::new(setup.with_bits(Some(bits))), Rc::new(RefCell::new(Tally::default())));
+    rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+    change_superblock(&rig, 3, |superblock| superblock.features = Default::default());
+    rig.judge.is_over_budget.set(true);
+    rig
+}
+
+fn fail_by_command(rig: &Rig, live: &Live, slot: u16) {
+    let array = live.arrays[0].clone();
+    rig.executor.spawn(0, "operator", async move {
+        let _ = array.fail(SlotSet::EMPTY.with(Slot(slot))).await;
+    });
+}
+
 /// ```text
-///   member a cannot write sector 3;  member b, the only other one with that sector, fails a write of another one
+///   member 0, write-mostly         may be behind, and hangs   |.............................|
+///   member 1, the other one        has it, and is failed      |--|    x
+///   slot 2                         is being recovered         |----------------|
+///                                                                              ^ no answer yet
+/// ```
+#[test]
+fn a_write_waits_for_the_member_behind_if_the_only_other_one_that_took_it_has_left() {
+    const HANG: Duration = Duration::from_secs(3);
+    let mut waited = 0;
+    for slowness in [30, 300, 1_000, 3_000, 10_000] {
+        let mut rig = rig_with_slow_spare(slowness);
+        let live = start_with(&mut rig, &[], &Config::default());
+        // Sets its bits.
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, AT, LENGTH, old(AT))]), [Ok(())]);
+        fail_by_command(&rig, &live, 2);
+        run(&rig, &live, || matches!(live.arrays[0].status().members[3], MemberState::Recovering { .. }));
+        rig.disk(0).add_fault(Fault { victim: Target::Writes, after: 0, effect: Effect::Hang(HANG) });
+        let answer: Rc<Cell<Option<Result<(), IoError>>>> = Rc::default();
+        let (making, inside) = (request(&rig, &live, Operation::Write), answer.clone());
+        let task = rig.executor.spawn(0, "request", async move { inside.set(Some(making.await)) });
+        fail_by_command(&rig, &live, 1);
+        let began = rig.executor.now();
+        until_over(&rig, &live, task);
+        let took = rig.executor.now().since(began);
+        let has_left = !live.arrays[0].status().usable.contains(Slot(1));
+        let case = format!("{slowness} times slower: answered after {took:?}");
+        assert_eq!(answer.get().expect("it is over"), Ok(()), "{case}");
+        assert!(!has_left || took >= HANG, "{case}, and member 1 has left");
+        waited += u64::from(took >= HANG);
+        rig.power_off();
+    }
+    assert!(waited > 0);
+}
+
+/// ```text
+///   member a cannot write sector 3;  member b, the only other one with that sector, fails another write, or a flush
 ///   |<- b fails ...  200 ms  ... b is judged ->|
 ///        ^ at each step: a write of sector 3
 /// ```
@@ -224,17 +316,19 @@ fn an_answer_holds_whichever_member_of_a_mirror_with_writes_behind_fails() {
 #[test]
 fn no_sector_is_listed_whose_other_holders_are_about_to_fail() {
     for array in [(1, 0, 2), (1, 0, 3), (10, 0x102, 4), (10, 0x102, 3), (4, 0, 3), (5, 2, 3), (6, 2, 4)] {
-        for steps in (0..).step_by(stride(3)) {
-            if list_beside_failures(array, steps) {
-                break;
+        for failing in [Target::Any, Target::Flushes] {
+            for steps in (0..).step_by(stride(3)) {
+                if list_beside_failures(array, failing, steps) {
+                    break;
+                }
             }
         }
     }
 }
 
 /// Returns whether the failures were judged before the write began.
-fn list_beside_failures((level, layout, slots): (i32, u32, u16), steps: u64) -> bool {
-    let case = format!("raid{level} {layout:#x} of {slots}, after {steps} steps");
+fn list_beside_failures((level, layout, slots): (i32, u32, u16), failing: Target, steps: u64) -> bool {
+    let case = format!("raid{level} {layout:#x} of {slots}, after {steps} steps of failing {failing:?}");
     let chunk = if level == 1 { 0 } else { 2 };
     let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
     let mut rng = Rng::new(13);
@@ -256,10 +350,17 @@ fn list_beside_failures((level, layout, slots): (i32, u32, u16), steps: u64) -> 
         model.copies[AT as usize][1..].iter().map(|place| place.slot).collect()
     };
     for slot in &others {
-        rig.disk(*slot).add_fault(Fault { victim: Target::Any, after: 0, effect: Effect::Vanish });
+        let effect = if failing == Target::Any { Effect::Vanish } else { Effect::ErrorsFromNow(ErrorKind::Media) };
+        rig.disk(*slot).add_fault(Fault { victim: failing, after: 0, effect });
     }
     // Sectors of all members, beside the one.
-    let first: Vec<Request> = (12..24).map(|at| -> Request { Box::pin(write(&rig, &live, at, 1, old(at))) }).collect();
+    let first: Vec<Request> = (12..24)
+        .map(|at| -> Request {
+            let (writing, array) = (write(&rig, &live, at, 1, old(at)), live.arrays[0].clone());
+            let flushes = failing == Target::Flushes;
+            Box::pin(async move { if flushes { array.flush().await } else { writing.await } })
+        })
+        .collect();
     let tasks: Vec<u64> = first
         .into_iter()
         .map(|request| {
