@@ -111,5 +111,10 @@ mod tests {
         (0..many).rev().for_each(|sector| findings.add(found(sector)));
         let kept: Vec<u64> = findings.take().iter().map(|mismatch| mismatch.sector.0).collect();
         assert!(kept.into_iter().eq(0..MISMATCHES_MAX as u64), "the last ones are left out");
+        // Two full lists, of even and odd addresses, are one of the same length.
+        let of = |first: u64| (0..MISMATCHES_MAX as u64).map(move |at| found(first + 2 * at)).collect();
+        let merged: Vec<u64> =
+            Findings::merge([of(1), of(0)].into_iter()).iter().map(|mismatch| mismatch.sector.0).collect();
+        assert!(merged.into_iter().eq(0..MISMATCHES_MAX as u64), "the first ones of both are kept");
     }
 }

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use uraid_block::{Device, ErrorKind, Fua, Sector, Sectors, Slot};
+use uraid_block::{Device, ErrorKind, Fua, Sector, Sectors, Slot, SlotSet};
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{Config, MemberState, RequestKind, Status};
@@ -357,5 +357,48 @@ fn a_failfast_member_that_the_array_needs_is_not_failed_but_corrected() {
     }
     assert!(!case.rig.disk(0).has_latent(start), "it was read, and written again");
     assert_eq!(case.status().usable.count(), 2);
+    case.rig.power_off();
+}
+
+/// A member takes half a minute for the first sector that is written again, while all its others prove bad: only so many
+/// wait for their turn. The others are asked for again when they are read.
+#[test]
+fn corrections_that_wait_for_a_member_are_bounded() {
+    let shape = Shape { level: 1, layout: 0, chunk: 0, slots: 2, size: 2048, member_sizes: Vec::new() };
+    let mut rng = Rng::new(7);
+    let executor = Executor::new(rng.fork(), false);
+    // Reads go to member 0.
+    let setup = Setup { shards: 1, write_mostly: SlotSet::EMPTY.with(Slot(1)), ..Setup::plain(shape) };
+    let mut rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
+    let plan = rig.assemble(&BTreeSet::new()).expect("legal").expect("it starts");
+    rig.prepare_oracle(&plan, &BTreeSet::new());
+    let live = rig.boot(&plan, &Config { read_errors_max: 0, ..Config::default() }).expect("sizes agree");
+    let started = live.started.clone();
+    let case = Case { rig, live };
+    case.run(|| started.get().is_some());
+    // Each in a stretch of 4 KiB of its own.
+    let (disk, data_at) = (case.rig.disk(0).clone(), case.rig.setup.data_offsets[0]);
+    let bad = || (0..100).map(|number| 16 * number);
+    disk.add_latent(bad().map(|sector| data_at + sector));
+    disk.add_fault(Fault { victim: Target::Writes, after: 0, effect: Effect::Hang(Duration::from_secs(25)) });
+    for sector in bad() {
+        let (array, done) = (case.live.arrays[0].clone(), Rc::new(Cell::new(false)));
+        let into = case.live.worlds[0].client_arena().take(512).expect("room");
+        let inside = done.clone();
+        case.rig.executor.spawn(0, "reader", async move {
+            array.read(Sector(sector), into).await.expect("the other copy has it");
+            inside.set(true);
+        });
+        case.run(|| done.get());
+    }
+    let (over, inside) = (Rc::new(Cell::new(false)), case.rig.executor.clone());
+    let is_over = over.clone();
+    case.rig.executor.spawn(0, "pause", async move {
+        inside.sleep(Duration::from_secs(40)).await;
+        is_over.set(true);
+    });
+    case.run(|| over.get());
+    let left = bad().filter(|sector| disk.has_latent(data_at + sector)).count();
+    assert_eq!(left, 100 - 64 - 1, "64 wait, beside the one that is being corrected");
     case.rig.power_off();
 }

@@ -5,8 +5,10 @@
 use super::spares::{fail, fill, rig_with_spare, wait};
 use super::{DATA_AT, all, rig, rig_of, run, start};
 use std::collections::BTreeSet;
-use uraid_block::{SECTOR_BYTES, Sectors, Slot, SlotSet};
+use std::time::Duration;
+use uraid_block::{ErrorKind, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_engine::{CheckEnd, CheckError, Checked, PassKind, SpeedLimits};
+use uraid_sim::member::{Effect, Fault, Target};
 use uraid_sim::model::Place;
 use uraid_sim::rig::{Live, Rig};
 
@@ -223,6 +225,45 @@ fn a_paused_check_waits_and_an_ended_one_stops_where_it_is() {
     let result = array.checked().expect("it has ended");
     assert!(!is_held || result.end == CheckEnd::Ended, "{result:?}");
     assert!(is_held, "nothing moves while passes are paused: {result:?}");
+}
+
+/// A window of it waits for a member that answers nothing: the command returns, and the check ends when the member answers.
+#[test]
+fn the_end_of_a_check_by_command_does_not_wait_for_a_member_that_hangs() {
+    let (rig, live) = filled(1, 2, 1);
+    rig.disk(1).hang_without_deadline();
+    let array = live.arrays[0].clone();
+    array.begin_check().expect("it begins");
+    let (ending, executor) = (array.clone(), rig.executor.clone());
+    let began = executor.now();
+    let wait = async move {
+        executor.sleep(Duration::from_millis(100)).await;
+        ending.end_check().await;
+        executor.now().since(began)
+    };
+    let took = all(&rig, &live, vec![wait])[0];
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    rig.disk(1).end_hang();
+    run(&rig, &live, || array.checked().is_some());
+    rig.power_off();
+}
+
+/// The copy that is to be corrected cannot be written: the result does not say that it was.
+#[test]
+fn a_repair_does_not_count_as_corrected_what_it_could_not_write() {
+    for fails in [false, true] {
+        let (rig, live) = filled(1, 3, 1);
+        rig.judge.is_over_budget.set(true);
+        spoil(&rig, 2, 5);
+        if fails {
+            let effect = Effect::ErrorsFromNow(ErrorKind::Media);
+            rig.disk(2).add_fault(Fault { victim: Target::Writes, after: 0, effect });
+        }
+        let result = checked(&rig, &live, PassKind::Repair);
+        let corrected: Vec<bool> = result.mismatches.iter().map(|mismatch| mismatch.is_corrected).collect();
+        assert_eq!((corrected, result.progress.corrected), (vec![!fails], Sectors(u64::from(!fails))), "{fails}");
+        rig.power_off();
+    }
 }
 
 #[test]

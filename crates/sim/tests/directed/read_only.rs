@@ -455,3 +455,23 @@ fn no_bit_is_cleared_and_no_log_written_while_the_array_is_read_only() {
     assert!(written.get() > 0 && rig.stop(&live) == Ok(true));
     rig.power_off();
 }
+
+/// A raid0 has no superblock that says so: the flush alone makes what was answered durable.
+#[test]
+fn an_array_without_redundancy_is_read_only_when_all_that_was_answered_is_durable() {
+    for slots in [2, 3] {
+        let member_sizes = vec![10; usize::from(slots)];
+        let shape = Shape { level: 0, layout: 0, chunk: 2, slots, size: 8, member_sizes };
+        let mut rng = Rng::new(11);
+        let executor = Executor::new(rng.fork(), false);
+        let mut rig = Rig::new(executor, rng, Rc::new(Setup::plain(shape)), Rc::new(RefCell::new(Tally::default())));
+        let live = start_with(&mut rig, &[], &Config::default());
+        let size = rig.judge.model.array_size();
+        assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 7)]), [Ok(())]);
+        assert_eq!(all(&rig, &live, vec![become_read_only(&live)]), [Ok(true)]);
+        for disk in &rig.judge.disks {
+            assert!(disk.medium().durable() == disk.medium().current(), "{slots} members");
+        }
+        rig.power_off();
+    }
+}

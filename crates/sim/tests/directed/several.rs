@@ -208,3 +208,39 @@ fn a_full_member_is_failed_at_once_with_on_full_fail() {
     assert_eq!(plan_now(&mut rig).map(|plan| in_slots(&plan)), Ok(3));
     rig.power_off();
 }
+
+/// ```text
+///   member 1 fails a flush   |<--- collected, 200 ms --->| judged
+///   by command               ^   ^     ^   fail member 0
+/// ```
+/// Only member 0 has all data then: it is not failed, and the array goes on.
+#[test]
+fn no_member_is_failed_by_command_while_the_only_other_one_is_about_to_be_judged() {
+    for (level, slots, other) in [(1, 2, 0), (10, 4, 0), (5, 3, 2)] {
+        for after in [1, 20, 100, 190] {
+            let case = format!("raid{level} of {slots}, {after} ms after the failure of member 1");
+            let mut rig = rig(level, slots);
+            rig.judge.is_over_budget.set(true);
+            let live = start_plain(&mut rig);
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 6, 1)]), [Ok(())], "{case}");
+            let effect = Effect::ErrorsFromNow(ErrorKind::Media);
+            rig.disk(1).add_fault(Fault { victim: Target::Flushes, after: 0, effect });
+            let (array, executor) = (live.arrays[0].clone(), rig.executor.clone());
+            let flushing = array.clone();
+            rig.executor.spawn(0, "flush", async move {
+                let _ = flushing.flush().await;
+            });
+            let failing = async move {
+                executor.sleep(Duration::from_millis(after)).await;
+                let outcome = array.fail(SlotSet::EMPTY.with(Slot(other))).await;
+                executor.sleep(Duration::from_secs(1)).await;
+                outcome
+            };
+            let outcome = all(&rig, &live, vec![failing]).remove(0);
+            let status = live.arrays[0].status();
+            assert!(outcome.is_err() && status.gate == Gate::Open, "{case}: {outcome:?}, {:?}", status.gate);
+            assert!(!status.usable.contains(Slot(1)), "{case}");
+            rig.power_off();
+        }
+    }
+}
