@@ -2,6 +2,8 @@
 //! Owns: what they hold and what is copied. Not here: each condition of returning (`coming_back`), devices that join as
 //! spares (`joining`), which bits are set and when (`bits`), members that come and go in random order (`member_seeds`).
 
+mod steps;
+
 use super::joining::{assembled_with, joining, leaving, wipe};
 use super::spares::{CASES, content_of, fail, fill, wait};
 use super::*;
