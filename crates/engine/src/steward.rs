@@ -183,3 +183,34 @@ pub(crate) fn recovered_below(order: &PassOrder, reports: &[PassReport]) -> Sect
     let of_shard = |report: &PassReport| if report.number == order.number { report.readable_below } else { order.from };
     reports.iter().map(of_shard).min().expect("an array has a shard")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::{PassCounts, PassKind};
+    use uraid_block::{Slot, SlotSet};
+
+    #[test]
+    fn a_shard_that_has_not_begun_a_recovery_has_recovered_nothing_of_it() {
+        let order = PassOrder {
+            number: 7,
+            kind: PassKind::Recovery,
+            recovering: SlotSet::EMPTY.with(Slot(1)),
+            second: None,
+            from: Sectors(10),
+            written_below: Sectors::ZERO,
+            unreadable: SlotSet::EMPTY,
+            by_bits: false,
+        };
+        let report = |number, below| PassReport {
+            number,
+            below: Sectors(below),
+            readable_below: Sectors(below),
+            in_sync_below: Sectors::ZERO,
+            counts: PassCounts::default(),
+            has_clients: false,
+        };
+        assert_eq!(recovered_below(&order, &[report(7, 30), report(7, 20)]), Sectors(20));
+        assert_eq!(recovered_below(&order, &[report(7, 30), report(6, 90)]), Sectors(10), "90 is of the pass before");
+    }
+}

@@ -5,6 +5,7 @@
 use super::several::{counted, fill_up, in_slots, plan_now, rig, start_plain, write};
 use super::zeroes::zero;
 use super::*;
+use super::{re_adding, spares};
 use uraid_engine::{FailError, StaysFrozen};
 use uraid_sim::judge::{AssembleMode, Assembled};
 
@@ -489,6 +490,54 @@ fn a_failure_that_no_request_waits_for_while_members_are_failed_starts_it_over()
             rig.judge.lost.borrow_mut().insert(1);
             let outcome = all(&rig, &live, vec![fail(&live, &[1])])[0];
             assert!(outcome.is_ok() || live.arrays[0].status().gate != Gate::Open, "{case}: {outcome:?}");
+            rig.power_off();
+        }
+    }
+}
+
+/// ```text
+///   member 0   full: has the old bytes, which readers see
+///   member 1   has the new ones, and gets the old ones back
+///   slot 2     is being recovered, and has the new ones where the recovery has been
+/// ```
+/// The recovery begins anew when the array takes writes again.
+#[test]
+fn a_member_that_was_being_recovered_has_what_readers_see_after_fail() {
+    for (level, layout, slots) in [(1, 0, 3), (1, 0, 4), (6, 2, 4), (6, 2, 5)] {
+        for full in [0, 1] {
+            let case = format!("raid{level} of {slots}, member {full} is full");
+            let mut rig = spares::rig_with_spare(level, layout, slots, 1);
+            rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+            change_superblock(&rig, 2, |own| {
+                own.features = own.features.with(uraid_format::Features::RECOVERY_OFFSET);
+                own.recovery_offset = 12;
+            });
+            // Of the recovery, which is paused.
+            let hang = Effect::Hang(Duration::from_secs(1));
+            rig.disk(2).add_fault(Fault { victim: Target::Writes, after: 0, effect: hang });
+            let live = open_with(&mut rig, &[slots], &Config { pass_window: Sectors(1), ..Config::default() });
+            re_adding::pause_passes(&rig, &live, true);
+            let members = live.arrays[0].status().members;
+            let is_part =
+                |member: &MemberState| matches!(member, MemberState::Recovering { below, .. } if below.0 >= 6);
+            assert!(members.iter().any(is_part), "{case}: {members:?}");
+            spares::fill(&rig, &live);
+            fill_up(&rig, full, Target::Writes);
+            let refused = all(&rig, &live, (0..6).map(|at| write(&rig, &live, at, 1, 201)).collect());
+            assert!(refused.contains(&Err(ErrorKind::NoSpace.into())), "{case}: {refused:?}");
+            assert_eq!(all(&rig, &live, vec![fail(&live, &[full])]), [Ok(())], "{case}");
+            re_adding::pause_passes(&rig, &live, false);
+            spares::wait(&rig, &live);
+            assert!(live.arrays[0].status().usable.contains(Slot(2)), "{case}");
+            let seen = spares::content_of(&rig, &live);
+            for other in (0..slots).filter(|other| *other != 2) {
+                let usable = live.arrays[0].status().usable;
+                let left = usable.without(Slot(other));
+                if usable.contains(Slot(other)) && live.arrays[0].layout().can_serve(&left) {
+                    spares::fail(&rig, &live, other);
+                    assert!(spares::content_of(&rig, &live) == seen, "{case}: without {other}");
+                }
+            }
             rig.power_off();
         }
     }

@@ -192,7 +192,7 @@ pub(super) fn set_speed(rig: &Rig, live: &Live, limits: SpeedLimits) {
     all(rig, live, vec![async move { array.set_speed(limits).await }]);
 }
 
-fn pause_passes(rig: &Rig, live: &Live, is_paused: bool) {
+pub(super) fn pause_passes(rig: &Rig, live: &Live, is_paused: bool) {
     let array = live.arrays[0].clone();
     all(rig, live, vec![async move { array.pause_passes(is_paused).await }]);
 }
