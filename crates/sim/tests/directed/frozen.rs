@@ -244,6 +244,35 @@ fn a_torn_row_that_lacks_a_data_member_and_two_blocks_keeps_the_array_frozen() {
     rig.power_off();
 }
 
+/// ```text
+///   member        0     1     2, full
+///   row 0         new   new   old parity: nothing to write, it leaves
+///   row 1         new   parity cannot be written: the array stays frozen, with member 2
+/// ```
+/// The parity of row 0 is still old: what member 0 cannot read is not computed from it.
+#[test]
+fn nothing_is_computed_from_the_parity_of_a_member_that_was_to_be_failed_and_stays() {
+    let mut rig = rig(5, 3);
+    rig.judge.is_over_budget.set(true);
+    rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+    let live = start_plain(&mut rig);
+    let size = live.arrays[0].geometry().size.0;
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, size, 1)]), [Ok(())]);
+    fill_up(&rig, 2, Target::Writes);
+    let answers = all(&rig, &live, vec![write(&rig, &live, 0, size, 2)]);
+    assert_eq!(answers, [Err(ErrorKind::NoSpace.into())]);
+    let effect = Effect::ErrorsFromNow(ErrorKind::Media);
+    rig.disk(1).add_fault(Fault { victim: Target::Writes, after: 0, effect });
+    let answer = all(&rig, &live, vec![fail(&live, &[2])]).remove(0);
+    assert!(matches!(answer, Err(FailError::StaysFrozen(_))), "{answer:?}");
+    let place = rig.judge.model.copies[0][0];
+    assert_eq!(place.slot, 0);
+    rig.disk(0).add_unreadable([rig.setup.data_offsets[0] + place.sector]);
+    let found = all(&rig, &live, vec![super::read(&live, 0, 1)]).remove(0);
+    assert!(found.as_ref().is_err_and(|error| error.kind == ErrorKind::Media), "{:?}", found.map(|bytes| bytes[0]));
+    rig.power_off();
+}
+
 /// Member 0 fails a write, and its failure is collected; member 1 is full. Readers see the copy of member 0 throughout.
 #[test]
 fn a_member_of_a_frozen_mirror_that_fails_is_read_as_before() {
