@@ -12,6 +12,8 @@ use uraid_sim::disk::CrashMode;
 thread_local! {
     /// Whether members of a new rig have bad-block logs.
     pub(super) static HAS_LISTS: Cell<bool> = const { Cell::new(false) };
+    /// The members of a new rig that have a volatile cache; all without this.
+    pub(super) static CACHED: Cell<Option<SlotSet>> = const { Cell::new(None) };
 }
 
 /// Layout, slots, shards.
@@ -29,7 +31,8 @@ fn rig_of_chunk(chunk: u64, layout: u32, slots: u16, shards: u16, spares: u16, s
     let executor = Executor::new(rng.fork(), false);
     let all = usize::from(slots + spares);
     let plain = Setup::plain(shape);
-    let setup = Setup { spares, shards, data_offsets: vec![16; all], data_sizes: vec![size; all], ..plain };
+    let caches = CACHED.get().unwrap_or(SlotSet::first(slots + spares));
+    let setup = Setup { spares, shards, caches, data_offsets: vec![16; all], data_sizes: vec![size; all], ..plain };
     let setup = if HAS_LISTS.get() { setup.with_logs().with_ppl() } else { setup.with_ppl() };
     let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
     rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));

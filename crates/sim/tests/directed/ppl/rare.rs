@@ -4,6 +4,7 @@
 
 use super::super::spares::{fill, wait};
 use super::*;
+use crate::directed::re_adding::pause_passes;
 use uraid_engine::PassKind;
 use uraid_format::ppl::{PPL_HEADER_BYTES, PplEntry, PplHeader, parity_checksum};
 use uraid_sim::ppl::PPL_AT;
@@ -145,6 +146,35 @@ fn cut_stream(rig: &mut Rig, live: &Live, base: &[u8], stride: u64, text: &str) 
         rig.executor.run(stride, end, || left.get() == 0);
     }
     unreachable!("the writes end")
+}
+
+/// Only one member has a cache: one of those that are read, or one that has been recovered up to row 2 and not further. A row
+/// leaves the log when that has it durably, too.
+#[test]
+fn a_row_stays_in_the_log_until_the_one_member_with_a_cache_has_it() {
+    for (cached, recovering) in [(0, None), (1, None), (2, None), (1, Some(1)), (2, Some(2))] {
+        CACHED.set(Some(SlotSet::EMPTY.with(Slot(cached))));
+        let mut rig = rig_with_ppl(2, 3, 1, 0, 1);
+        CACHED.set(None);
+        if let Some(slot) = recovering {
+            change_superblock(&rig, slot, |own| {
+                own.features = own.features.with(uraid_format::Features::RECOVERY_OFFSET);
+                own.recovery_offset = 12;
+            });
+            // Of the recovery, which is paused.
+            let hang = Effect::Hang(Duration::from_secs(1));
+            rig.disk(slot).add_fault(Fault { victim: Target::Writes, after: 0, effect: hang });
+        }
+        let config = Config { pass_window: Sectors(1), ..config() };
+        let live = open_with(&mut rig, &[], &config);
+        pause_passes(&rig, &live, true);
+        let base = fill(&rig, &live);
+        let array = live.arrays[0].clone();
+        assert_eq!(all(&rig, &live, vec![async move { array.flush().await }]), [Ok(())]);
+        let text = format!("member {cached} has a cache, {recovering:?} is being recovered");
+        assert_eq!(cut_stream(&mut rig, &live, &base, stride(17) as u64, &text), 0, "{text}");
+        rig.power_off();
+    }
 }
 
 /// Member 2 is being copied to member 3, and is failed by command beside the first write of a row whose parity it has.
