@@ -88,3 +88,34 @@ fn unclean(kind: FileSystemKind) -> &'static str {
         FileSystemKind::Btrfs => "Btrfs; if it was not unmounted, `-o rescue=nologreplay` mounts it without its log",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_may_take_the_last_sector_of_its_array_and_none_behind_it() {
+        const SECTORS: u64 = 64;
+        const START: u64 = 8;
+        let path = std::env::temp_dir().join(format!("uraid-content-{}", std::process::id()));
+        let array = ArrayContent { name: "home".to_owned(), path: path.clone() };
+        for length in [SECTORS - START - 1, SECTORS - START, SECTORS - START + 1] {
+            // The first entry of an MBR.
+            let mut bytes = vec![0; SECTORS as usize * SECTOR_BYTES];
+            bytes[450] = 0x83;
+            bytes[454..458].copy_from_slice(&(START as u32).to_le_bytes());
+            bytes[458..462].copy_from_slice(&(length as u32).to_le_bytes());
+            bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+            std::fs::write(&path, bytes).expect("room");
+            match array.window(1) {
+                Ok(found) if START + length <= SECTORS => {
+                    let expected = Window { offset: START * 512, length: Some(length * 512) };
+                    assert_eq!(found, expected);
+                }
+                Err(MountError::PastEnd { number: 1, sectors: SECTORS, .. }) if START + length > SECTORS => {}
+                other => panic!("{length} sectors: {other:?}"),
+            }
+        }
+        std::fs::remove_file(path).expect("it is there");
+    }
+}
