@@ -44,6 +44,24 @@ fn many_callers_that_neither_send_nor_receive() {
     drop((deaf, mute));
 }
 
+#[test]
+fn a_caller_that_does_not_end_its_line_is_told_the_longest_one_and_hung_up() {
+    const LINE_BYTES_MAX: usize = 4 << 20;
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("mute", RAID1, &members);
+    let served = scratch.ready(&[], &members);
+    let mut stream = UnixStream::connect(scratch.path("mute.ctl")).expect("the server is ready");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
+    // Not a byte more: a socket that is closed with unread bytes takes the answer with it.
+    stream.write_all(&vec![b' '; LINE_BYTES_MAX + 1]).expect("the server receives that much");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer, and the end");
+    assert!(answer.contains(&format!("a line is longer than {LINE_BYTES_MAX}")), "{answer:?}");
+    scratch.uraid(["detail", "mute"]).expect_done();
+    assert_eq!(served.stop().code, Some(0));
+}
+
 /// A process that listens and never answers delays neither `list` nor calls of another array.
 #[test]
 fn a_process_that_hangs_is_named_and_the_others_answer() {
