@@ -1,14 +1,15 @@
 //! What is durable, and in which order, when a device joins a running array, returns, replaces a member, or moves to another
 //! array: the members are files whose server keeps what reached it, and holds back one answer after the other.
 //! Owns: what a superblock names is on its member before it, no other superblock lists a member that has not answered, and
-//! a spare is in no superblock of its former array before it is written for the next one. Not here: the same inside the engine, which every simulated run checks (`uraid-sim`), the
-//! commands that serve nothing (`durable`).
+//! a spare is in no superblock of its former array, and has answered it, before it is written for the next one. Not here:
+//! the same inside the engine, which every simulated run checks (`uraid-sim`), the commands that serve nothing (`durable`).
 
 use crate::common::stubborn::{Event, Journal, StubbornFile};
 use crate::common::{MIB, Scratch, Served, pattern, wait};
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const SUPERBLOCK: u64 = 4096;
 
@@ -39,8 +40,9 @@ fn listed(superblock: &[u8]) -> Vec<u8> {
 
 /// A server over recorded files, one of the arrays `home` and, if there is one, `other`.
 struct Rig {
-    served: Served,
+    // The first field, so that it is dropped first: otherwise a failed test would wait for a server whose request hangs.
     files: Vec<StubbornFile>,
+    served: Served,
     journal: Journal,
     stored: Vec<PathBuf>,
     scratch: Scratch,
@@ -264,12 +266,16 @@ fn rig_with_a_spare() -> Rig {
     Rig { served, files, journal, stored, scratch }
 }
 
+/// Whether this wipes the superblock of a file.
+fn is_wipe((number, event): &(usize, Event), file: usize) -> bool {
+    *number == file && event.writes(SUPERBLOCK) == Some(0)
+}
+
 /// The other members of its former array say that it is gone, durably, before the first byte is written to it for the next
 /// one.
 #[track_caller]
 fn expect_unlisted_before_wiped(events: &[(usize, Event)], spare: usize) {
-    let is_wipe = |(number, event): &(usize, Event)| *number == spare && event.writes(SUPERBLOCK) == Some(0);
-    let first = events.iter().position(is_wipe).expect("its old superblock is wiped");
+    let first = events.iter().position(|event| is_wipe(event, spare)).expect("its old superblock is wiped");
     for member in 0..2 {
         let of_member = || events[..first].iter().enumerate().filter(move |(_, (number, _))| *number == member);
         // Nothing else has changed in that array, so this is the one that says that the spare was removed.
@@ -292,6 +298,24 @@ fn a_spare_that_moves_is_listed_by_nobody_when_it_is_written_for_another_array()
     expect_unlisted_before_wiped(&events, SPARE);
     assert!(expect_flushed_before_superblocks(&events, SPARE) > 0);
     assert_eq!(served.stop().code, Some(0));
+}
+
+/// Its former array checks the paths of its members, and such a check has the device until it is answered.
+#[test]
+fn a_spare_that_moves_is_written_when_its_former_array_has_every_answer() {
+    let rig = rig_with_a_spare();
+    let has_wiped = || rig.journal.take().iter().any(|event| is_wipe(event, SPARE));
+    rig.files[SPARE].hang_lookups();
+    // This begins a check, and waits for its end only a little.
+    rig.run(&["detail", "give"]);
+    rig.run(&["fail", "take", "1"]);
+    rig.served.wait_for(&format!("give: member {} is removed", rig.path(SPARE)));
+    std::thread::sleep(Duration::from_millis(150));
+    assert!(!has_wiped(), "a late request would reach it in another array");
+    rig.files[SPARE].go_on();
+    rig.wait_until_whole("take");
+    assert!(has_wiped(), "the spare comes");
+    assert_eq!(rig.served.stop().code, Some(0));
 }
 
 #[test]

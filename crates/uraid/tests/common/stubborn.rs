@@ -35,6 +35,10 @@ impl Gate {
         }
     }
 
+    fn is_held(&self) -> bool {
+        *self.is_held.lock().expect("no holder panics")
+    }
+
     fn set(&self, is_held: bool) {
         *self.is_held.lock().expect("no holder panics") = is_held;
         self.changed.notify_all();
@@ -128,6 +132,8 @@ type Failing = Mutex<Option<(Errno, u32)>>;
 
 struct Server {
     gate: Arc<Gate>,
+    /// Only lookups of the name wait here.
+    lookups: Arc<Gate>,
     /// The first read that starts here holds the gate.
     hangs_at: Arc<Mutex<Option<Range<u64>>>>,
     fails: Arc<Mutex<Fails>>,
@@ -203,10 +209,20 @@ impl Server {
 impl Filesystem for Server {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.gate.pass();
-        if name == NAME {
-            reply.entry(&TTL, &self.attributes(FILE), Generation(0));
+        if name != NAME {
+            return reply.error(Errno::ENOENT);
+        }
+        let (lookups, attributes) = (self.lookups.clone(), self.attributes(FILE));
+        let is_held = lookups.is_held();
+        let answer = move || {
+            lookups.pass();
+            reply.entry(&TTL, &attributes, Generation(0));
+        };
+        if is_held {
+            // This thread serves everything else.
+            std::thread::spawn(answer);
         } else {
-            reply.error(Errno::ENOENT);
+            answer();
         }
     }
 
@@ -312,6 +328,7 @@ impl Filesystem for Server {
 /// A file on a mount of its own.
 pub struct StubbornFile {
     gate: Arc<Gate>,
+    lookups: Arc<Gate>,
     hangs_at: Arc<Mutex<Option<Range<u64>>>>,
     fails: Arc<Mutex<Fails>>,
     failing: Arc<Failing>,
@@ -342,6 +359,7 @@ impl StubbornFile {
     fn mount(folder: &Path, stored: &Path, journal: Option<(Journal, usize)>) -> StubbornFile {
         std::fs::create_dir_all(folder).expect("the scratch folder is ours");
         let gate = Arc::<Gate>::default();
+        let lookups = Arc::<Gate>::default();
         let file = File::options().read(true).write(true).open(stored).expect("ours");
         let fails = Arc::<Mutex<Fails>>::default();
         let hangs_at = Arc::<Mutex<Option<Range<u64>>>>::default();
@@ -350,6 +368,7 @@ impl StubbornFile {
         let hold = Arc::<Mutex<Option<Hold>>>::default();
         let server = Server {
             gate: gate.clone(),
+            lookups: lookups.clone(),
             hangs_at: hangs_at.clone(),
             fails: fails.clone(),
             failing: failing.clone(),
@@ -361,7 +380,7 @@ impl StubbornFile {
         let session = fuser::spawn_mount(server, folder, &Config::default())
             .unwrap_or_else(|error| panic!("FUSE is needed for this test (/dev/fuse, package fuse3): {error}"));
         let folder = folder.to_owned();
-        StubbornFile { gate, hangs_at, fails, failing, write_time, hold, folder, session: Some(session) }
+        StubbornFile { gate, lookups, hangs_at, fails, failing, write_time, hold, folder, session: Some(session) }
     }
 
     /// Its name.
@@ -395,6 +414,11 @@ impl StubbornFile {
         self.gate.set(true);
     }
 
+    /// Stops answering lookups of its name, and answers everything else.
+    pub fn hang_lookups(&self) {
+        self.lookups.set(true);
+    }
+
     /// Stops answering with the first read that starts at one of these bytes.
     pub fn hang_at_read_of(&self, part: Range<u64>) {
         *self.hangs_at.lock().expect("no holder panics") = Some(part);
@@ -402,7 +426,7 @@ impl StubbornFile {
 
     /// Whether it does not answer now.
     pub fn is_hung(&self) -> bool {
-        *self.gate.is_held.lock().expect("no holder panics")
+        self.gate.is_held()
     }
 
     /// Fails every read with EIO, or nothing. What the page cache has is read all the same.
@@ -413,6 +437,7 @@ impl StubbornFile {
     /// Answers everything.
     pub fn go_on(&self) {
         self.gate.set(false);
+        self.lookups.set(false);
     }
 }
 
