@@ -375,6 +375,14 @@ mod tests {
         assert_eq!((torn.count(), torn.is_set(3), torn.is_set(4)), (32_768 + 1, true, false));
     }
 
+    /// 256 bytes of header and 12,500 of bits: 25 sectors, in 4 pages.
+    #[test]
+    fn a_bitmap_may_take_all_of_its_room_and_not_one_sector_more() {
+        let pages = |room| BitmapImage::filled(header(100_000, 512), Sectors(room)).map(|image| image.pages());
+        let (found, maximum) = (Sectors(25), Sectors(24));
+        assert_eq!([24, 25, 26].map(pages), [Err(BitmapUnusable::TooLarge { found, maximum }), Ok(4), Ok(4)]);
+    }
+
     #[test]
     fn a_header_that_asks_for_too_much_is_refused() {
         let ask = |header: BitmapHeader, room: u64| {
