@@ -202,6 +202,19 @@ mod tests {
         superblock(template, &joining).map(|own| own.data_offset.0)
     }
 
+    /// The list takes 8 sectors, 16 behind the start of the superblock: data may begin where it ends.
+    #[test]
+    fn on_the_smallest_device_data_begins_right_behind_the_list() {
+        for (version, first) in [(Version::V1_1, 24), (Version::V1_2, 32)] {
+            let template = template(version);
+            let least = template.size.0 + first;
+            let error = TooSmall { found: Sectors(least - 1), minimum: Sectors(least), used: template.size };
+            for (size, expected) in [(least - 1, Err(error)), (least, Ok(first)), (least + 8, Ok(first + 8))] {
+                assert_eq!(data_offset(&template, size), expected, "{version}, {size} of {least}");
+            }
+        }
+    }
+
     #[test]
     fn a_device_that_ends_with_the_used_data_has_it_where_the_others_do() {
         for version in [Version::V1_1, Version::V1_2] {
