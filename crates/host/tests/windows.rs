@@ -198,6 +198,19 @@ fn a_window_without_a_length_goes_to_the_end() {
     assert_eq!(found, ground(MIB - 512, 1024));
 }
 
+/// As that of a partition up to the last sector.
+#[test]
+fn a_window_with_a_length_may_end_where_its_file_does() {
+    let image = Image::new("last", MIB);
+    for (offset, length) in [(MIB - 512, 512), (0, MIB)] {
+        let claimed = image.claim(offset, Some(length)).expect("claimed");
+        assert_eq!(claimed.size().bytes(), length);
+        let mut found = vec![0; 512];
+        claimed.read_at(length - 512, &mut found).expect("readable");
+        assert_eq!(found, ground(MIB - 512, 512));
+    }
+}
+
 #[test]
 fn a_window_outside_the_file_is_refused_with_both_ends() {
     let image = Image::new("outside", MIB);
