@@ -115,7 +115,7 @@ fn expect_flushed_before_superblocks(events: &[(usize, Event)], file: usize) -> 
     let (mut unflushed, mut beside, mut before_slot) = (Vec::new(), 0, None);
     let data_at = events.iter().find_map(|(number, event)| match event {
         Event::Write { at: SUPERBLOCK, bytes } if *number == file && said(bytes).has_magic => Some(said(bytes).data_at),
-        _ => None,
+        Event::Write { .. } | Event::Flush | Event::Held | Event::Answered => None,
     });
     let data_at = data_at.expect("a superblock is written to it");
     for (_, event) in events.iter().filter(|(number, _)| *number == file) {

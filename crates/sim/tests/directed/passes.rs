@@ -2,7 +2,7 @@
 //! Owns: these runs. Not here: what a pass does (the other files), how a maximum is kept (`checks`).
 
 use super::*;
-use uraid_engine::SpeedLimits;
+use uraid_engine::{PassKind, SpeedLimits};
 use uraid_sim::member::Latency;
 
 /// A minimum that does not count here.
@@ -131,4 +131,66 @@ fn a_pass_on_a_shard_without_clients_hears_of_those_of_another_shard() {
     let rest = rig.executor.now().since(gone);
     let heard = Duration::from_millis(250);
     assert!(rest <= alone + heard, "{rest:?} from when the clients were gone, {alone:?} alone");
+}
+
+/// ```text
+///   raid6 of 5, rows of 4 sectors    0    4    8    12   16   20
+///   member 1, recovered below 16     |-------------- P --|..........     a crash left its parity of row 3 old
+///   member 2, recovered below 8      |--------|.....................     is lost in a power cut after the resync
+/// ```
+/// The resync has made right what member 1 holds beyond member 2: alone, it is recovered from 16 on.
+#[test]
+fn a_resync_keeps_right_what_the_furthest_of_two_recovering_members_holds() {
+    let shape = Shape { level: 6, layout: 2, chunk: 4, slots: 5, size: 24, member_sizes: Vec::new() };
+    let mut rng = Rng::new(5);
+    let executor = Executor::new(rng.fork(), false);
+    let mut rig = Rig::new(executor, rng, Rc::new(Setup::plain(shape)), Rc::new(RefCell::new(Tally::default())));
+    rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+    rig.judge.is_over_budget.set(true);
+    for slot in 0..5 {
+        change_superblock(&rig, slot, |own| own.resync_offset = 0);
+    }
+    for (slot, below) in [(1, 16), (2, 8)] {
+        change_superblock(&rig, slot, |own| {
+            own.features = own.features.with(uraid_format::Features::RECOVERY_OFFSET);
+            own.recovery_offset = below;
+        });
+    }
+    let data_at = rig.setup.data_offsets[1] as usize;
+    let mut image = rig.disk(1).medium().current().to_vec();
+    image[(data_at + 12) * 512..(data_at + 16) * 512].fill(0x33);
+    rig.disk(1).replace(image);
+    let options = uraid_engine::AssembleOptions { force: true, run: true, ..Default::default() };
+    let plan = super::joining::assembled_with(&rig, &options);
+    let live = rig.boot(&plan, &Config { pass_window: Sectors(1), ..Config::default() }).expect("sizes agree");
+    let array = live.arrays[0].clone();
+    run(&rig, &live, || array.status().pass.is_some_and(|pass| pass.kind == PassKind::Recovery));
+    // The recovery of both goes no further.
+    for slot in [1, 2] {
+        let hang = Effect::Hang(Duration::from_secs(20));
+        rig.disk(slot).add_fault(Fault { victim: Target::Writes, after: 0, effect: hang });
+    }
+    let is_consistent = || {
+        let image = rig.disk(0).medium().durable().to_vec();
+        let bytes: &[u8; 4096] = image[8 * 512..16 * 512].try_into().expect("a superblock");
+        let superblock = Superblock::parse(bytes, Sector(8), rig.disk(0).geometry().size).expect("a good one");
+        superblock.resync_offset == u64::MAX
+    };
+    run(&rig, &live, is_consistent);
+    let mut images: Vec<Vec<u8>> = rig.judge.disks.iter().map(|disk| disk.medium().current().to_vec()).collect();
+    images[2][8 * 512..16 * 512].fill(0);
+    rig.judge.unreadable.borrow_mut().extend(0..5);
+    let mut after = rig.branch(images.into_iter().map(Some).collect(), Rng::new(5)).expect("whole superblocks");
+    rig.power_off();
+    after.judge.is_over_budget.set(true);
+    let plan = super::joining::assembled_with(&after, &options);
+    let live = after.boot(&plan, &Config::default()).expect("sizes agree");
+    run(&after, &live, || live.started.get().is_some());
+    super::spares::wait(&after, &live);
+    let array = live.arrays[0].clone();
+    assert_eq!(array.status().usable, SlotSet::first(5).without(Slot(2)), "{:?}", array.status().members);
+    array.begin_check().expect("P or Q is left");
+    run(&after, &live, || array.checked().is_some());
+    assert_eq!(array.checked().expect("it is over").progress.mismatched, Sectors::ZERO);
+    after.power_off();
 }

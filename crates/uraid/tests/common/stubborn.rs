@@ -104,7 +104,7 @@ impl Hold {
     fn is_at(&mut self, event: &Event) -> bool {
         let counts = match event {
             Event::Write { at, bytes } => self.part.contains(at) && !bytes.starts_with(&0xa92b_4efc_u32.to_le_bytes()),
-            _ => std::mem::take(&mut self.is_unflushed),
+            Event::Flush | Event::Held | Event::Answered => std::mem::take(&mut self.is_unflushed),
         };
         self.is_unflushed |= counts && *event != Event::Flush;
         self.after -= usize::from(counts && self.after > 0);
