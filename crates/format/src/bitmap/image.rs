@@ -328,6 +328,24 @@ mod tests {
     }
 
     #[test]
+    fn one_bit_makes_a_difference_and_what_is_behind_the_last_one_does_not() {
+        // With and without a last byte of which some bits stand for nothing.
+        for chunks in [16, 17, 23] {
+            let image = BitmapImage::filled(header(chunks, 512), Sectors(32)).unwrap().cleared();
+            for chunk in 0..chunks {
+                let mut other = image.clone();
+                other.set(chunk);
+                assert!(!image.has_bits_of(&other) && !other.has_bits_of(&image), "{chunk} of {chunks}");
+                assert!(other.has_bits_of(&other.clone()));
+            }
+            let mut other = image.clone();
+            let first = BITMAP_HEADER_BYTES + (chunks / 8) as usize;
+            other.bytes[first] = (0xff_u16 << (chunks % 8)) as u8;
+            assert!(image.has_bits_of(&other), "{chunks}: bits that stand for nothing");
+        }
+    }
+
+    #[test]
     fn a_bit_that_is_set_is_found_and_only_it() {
         let mut image = BitmapImage::filled(header(100_000, 512), Sectors(32)).unwrap().cleared();
         assert_eq!((image.next_set(0), image.first_clear_in(7..100_000), image.pages()), (None, Some(7), 4));

@@ -385,6 +385,21 @@ fn a_write_that_another_member_fails_is_not_behind() {
     rig.power_off();
 }
 
+/// The write-mostly member fails the write before the other one has it: it is recorded as lacking it.
+#[test]
+fn a_write_that_the_member_behind_fails_first_fails_that_member() {
+    let mut rig = rig_behind(1, 4);
+    rig.judge.is_over_budget.set(true);
+    let live = start_with(&mut rig, &[], &config());
+    on_next_late_write(&rig, Effect::Error(ErrorKind::Media));
+    rig.disk(1).add_fault(Fault { victim: Target::Writes, after: 0, effect: Effect::Hang(5 * SECOND) });
+    assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+    assert_eq!((first_byte(&rig, LATE), first_byte(&rig, 1)), (0, 7));
+    assert!(live.arrays[0].status().usable == SlotSet::EMPTY.with(Slot(1)), "it is failed");
+    assert_eq!(plan_now(&mut rig).members.len(), 1, "and the superblocks say so");
+    rig.power_off();
+}
+
 /// How far the client of the next test has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Come {

@@ -194,3 +194,42 @@ fn a_resync_keeps_right_what_the_furthest_of_two_recovering_members_holds() {
     assert_eq!(array.checked().expect("it is over").progress.mismatched, Sectors::ZERO);
     after.power_off();
 }
+
+/// A member is full, and the array freezes in the middle of a resync; `fail` makes it whole while a window is in flight. The
+/// resync goes on: nothing that it had not reached counts as consistent.
+#[test]
+fn a_resync_that_a_freeze_cuts_short_goes_on_when_the_array_takes_writes_again() {
+    let mut cut = 0;
+    for steps in (0..240).step_by(stride(7)) {
+        for later in [0, 1, 2, 4, 8, 16] {
+            let case = format!("the member is full after {steps} steps, and failed {later} later");
+            let mut rig = rig_of(7, 1, 1, 3, true);
+            rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+            rig.judge.is_over_budget.set(true);
+            let live = open_with(&mut rig, &[], &Config { pass_window: Sectors(1), ..Config::default() });
+            let (executor, array) = (rig.executor.clone(), live.arrays[0].clone());
+            let end = executor.now() + Duration::from_secs(60);
+            executor.run(steps, end, || false);
+            let is_running = array.status().pass.is_some();
+            let effect = Effect::ErrorsFromNow(ErrorKind::NoSpace);
+            rig.disk(1).add_fault(Fault { victim: Target::Writes, after: 0, effect });
+            let writing = write(&rig, &live, 1, 1, 7);
+            rig.executor.spawn(0, "write", async move {
+                let _ = writing.await;
+            });
+            run(&rig, &live, || matches!(array.view().gate, Gate::Frozen(_)));
+            executor.run(later, end, || false);
+            let failing = array.clone();
+            let answer =
+                all(&rig, &live, vec![async move { failing.fail(SlotSet::EMPTY.with(Slot(1))).await }]).remove(0);
+            assert_eq!(answer, Ok(()), "{case}");
+            cut += u64::from(is_running);
+            super::spares::wait(&rig, &live);
+            array.begin_check().expect(&case);
+            run(&rig, &live, || array.checked().is_some());
+            assert_eq!(array.checked().expect("it is over").progress.mismatched, Sectors::ZERO, "{case}");
+            rig.power_off();
+        }
+    }
+    assert!(cut > 0);
+}
