@@ -1,6 +1,6 @@
 //! What happens around a return: a failure right before bits are cleared, a power cut at each step of it, a replacement
 //! afterwards.
-//! Owns: these. Not here: each condition of returning (`coming_back`), what is copied (the parent).
+//! Owns: these, and how far a device that was away is left behind. Not here: each condition of returning (`coming_back`), what is copied (the parent).
 
 use super::*;
 
@@ -113,4 +113,44 @@ fn a_member_that_returns_is_not_stale_for_a_superblock_that_lists_it() {
         }
     }
     assert!(listed > 0);
+}
+
+/// Its own bits are those of before it left.
+#[test]
+fn a_member_that_returns_has_the_bits_of_the_others() {
+    for (level, layout, slots) in [(1, 0, 3), (5, 2, 4)] {
+        let mut rig = rig_with(level, layout, slots, 1);
+        let live = start_with(&mut rig, &[slots], &config());
+        let mut content = fill(&rig, &live);
+        pause(&rig, &live, 4 * CLEAR_AFTER);
+        fail(&rig, &live, 1);
+        leave(&rig, &live, 1);
+        write_now(&rig, &live, &mut content, 9, 98);
+        pause_passes(&rig, &live, true);
+        return_now(&rig, &live, 1).expect("the bits name all that it lacks");
+        let bits = |disk| former_member(&rig, disk).bitmap.expect("a good one");
+        assert!(bits(0).count() > 0 && bits(1).has_bits_of(&bits(0)), "raid{level}");
+        rig.power_off();
+    }
+}
+
+/// A round of superblocks that a crash cut short had reached only the device that is away now. mdadm --assemble --force
+/// believes a device that is one event behind.
+#[test]
+fn a_device_that_is_away_is_two_events_behind_when_the_first_write_is_answered() {
+    for (level, layout, slots) in [(1, 0, 3), (5, 2, 4)] {
+        for ahead in [0, 1] {
+            let mut rig = rig_with(level, layout, slots, 1);
+            change_superblock(&rig, 2, |own| own.events += ahead);
+            // One that is dirty already has no further round for that.
+            if level == 1 {
+                (0..slots).for_each(|slot| change_superblock(&rig, slot, |own| own.resync_offset = 0));
+            }
+            let live = start_with(&mut rig, &[2, slots], &config());
+            assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
+            let (here, away) = (durable_superblock(&rig, 0).events, durable_superblock(&rig, 2).events);
+            assert!(here >= away + 2, "raid{level}: {here} and {away}");
+            rig.power_off();
+        }
+    }
 }
