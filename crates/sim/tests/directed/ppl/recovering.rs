@@ -27,20 +27,22 @@ fn with_part_of(image: &[u8], data: usize, held: u64) -> Vec<u8> {
 }
 
 /// ```text
-///   raid5 of 4, chunks of 4 sectors, six rows; a log names a stretch of the row
+///   raid5 of 3 or 4, chunks of 16 or 4 sectors, six rows; a log names a stretch of the row. What a member holds ends with 4 KiB
 ///
 ///   recovering member   |------ holds ------|.............|
 ///   logged row                          |=========|
 /// ```
 #[test]
 fn a_log_is_not_replayed_over_what_the_recovering_member_does_not_hold() {
-    let (layout, slots, chunk, size) = (2, 4, 4, 24);
-    for (row, from, length) in [(0, 1, 2), (1, 2, 8), (2, 0, 12), (5, 5, 1)] {
-        let mut rig = rig_with_ppl(layout, slots, 1, 0, 1);
+    let of_four = [(0, 1, 2), (1, 2, 8), (2, 0, 12), (5, 5, 1)].map(|logged| (4, 4, logged));
+    let of_three = [(0, 4, 10), (1, 22, 9), (2, 0, 32)].map(|logged| (3, 16, logged));
+    for (slots, chunk, (row, from, length)) in of_four.into_iter().chain(of_three) {
+        let (layout, size, data_slots) = (2, 6 * chunk, u64::from(slots - 1));
+        let mut rig = rig_of_chunk(chunk, layout, slots, 1, 0, 1);
         let data = rig.setup.data_offsets[0] as usize * 512;
         let live = start_with(&mut rig, &[], &config());
         let mut content = fill(&rig, &live);
-        let at = row * 3 * chunk + from;
+        let at = row * data_slots * chunk + from;
         content[at as usize * 512..(at + length) as usize * 512].fill(99);
         assert_eq!(all(&rig, &live, vec![write_as(&rig, &live, at, length, 99, Fua::Yes)]), [Ok(())]);
         let images: Vec<Vec<u8>> = rig.judge.disks.iter().map(|disk| disk.medium().durable().to_vec()).collect();
@@ -55,7 +57,7 @@ fn a_log_is_not_replayed_over_what_the_recovering_member_does_not_hold() {
                 let (after, live) = restarted(&rig, images, None, &text);
                 run(&after, &live, || live.started.get().is_some());
                 assert_eq!(live.started.get(), Some(true), "{text}");
-                let whole = || all(&after, &live, vec![read(&live, 0, size * 3)]) == [Ok(content.clone())];
+                let whole = || all(&after, &live, vec![read(&live, 0, size * data_slots)]) == [Ok(content.clone())];
                 assert!(whole(), "{text}");
                 wait(&after, &live);
                 assert!(whole(), "{text}, when it is recovered");
