@@ -3,7 +3,7 @@
 //! Not here: checks beside writes, failures and crashes (the swarm), what is wrong in one sector (`uraid_engine`).
 
 use super::spares::{fail, fill, rig_with_spare, wait};
-use super::{DATA_AT, all, rig, rig_of, run, start};
+use super::{DATA_AT, all, change_superblock, rig, rig_of, run, start};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uraid_block::{ErrorKind, SECTOR_BYTES, Sectors, Slot, SlotSet};
@@ -225,6 +225,31 @@ fn a_paused_check_waits_and_an_ended_one_stops_where_it_is() {
     let result = array.checked().expect("it has ended");
     assert!(!is_held || result.end == CheckEnd::Ended, "{result:?}");
     assert!(is_held, "nothing moves while passes are paused: {result:?}");
+}
+
+/// Copies that differ in the last byte of the array only, which is the last one of a window.
+#[test]
+fn the_last_byte_of_a_window_is_compared_by_a_check_and_by_a_resync() {
+    for (level, slots) in LEVELS {
+        let flip_last = |rig: &Rig| {
+            let disk = rig.disk(1);
+            let mut image = disk.medium().current().to_vec();
+            let end = (DATA_AT + rig.setup.shape.size) as usize * SECTOR_BYTES;
+            image[end - 1] ^= 1;
+            disk.replace(image);
+        };
+        let (rig, live) = filled(level, slots, 1);
+        flip_last(&rig);
+        assert_eq!(checked(&rig, &live, PassKind::Check).progress.mismatched, Sectors(1), "raid{level} of {slots}");
+        rig.power_off();
+        let mut rig = rig_of(7, 1, level, slots, false);
+        rig.judge.disks.iter().for_each(|disk| disk.set_watch(None));
+        (0..slots).for_each(|slot| change_superblock(&rig, slot, |own| own.resync_offset = 0));
+        flip_last(&rig);
+        let live = start(&mut rig, &[]);
+        assert_eq!(checked(&rig, &live, PassKind::Check).progress.mismatched, Sectors::ZERO, "raid{level} of {slots}");
+        rig.power_off();
+    }
 }
 
 /// A window of it waits for a member that answers nothing: the command returns, and the check ends when the member answers.
