@@ -18,6 +18,8 @@ const SUPERBLOCK: u64 = 4096;
 struct Said {
     has_magic: bool,
     data_at: u64,
+    /// Where its write-intent bitmap begins.
+    bitmap_at: Option<u64>,
     /// The slot of its device, or a larger number.
     own_role: u16,
 }
@@ -29,7 +31,9 @@ fn said(bytes: &[u8]) -> Said {
         u64::from_le_bytes(eight)
     };
     let own_role = number(256 + 2 * number(160, 4) as usize, 2) as u16;
-    Said { has_magic: number(0, 4) == 0xa92b_4efc, data_at: number(128, 8) * 512, own_role }
+    // The internal bitmaps of these arrays lie behind the superblock.
+    let bitmap_at = (number(8, 4) & 1 != 0).then(|| SUPERBLOCK + number(96, 4) * 512);
+    Said { has_magic: number(0, 4) == 0xa92b_4efc, data_at: number(128, 8) * 512, bitmap_at, own_role }
 }
 
 /// What is listed for every device in a superblock of this file's bytes.
@@ -88,6 +92,13 @@ fn listed_now(stored: &[PathBuf]) -> (Vec<Vec<u8>>, Range<u64>) {
     (lists, 0..said(&bytes[0]).data_at)
 }
 
+/// The bitmap of a file that is a member: header and bits. Nothing if it has none.
+fn bitmap_of(path: &PathBuf) -> Vec<u8> {
+    let bytes = fs::read(path).expect("ours");
+    let superblock = said(&bytes[SUPERBLOCK as usize..][..4096]);
+    superblock.bitmap_at.map_or(Vec::new(), |at| bytes[at as usize..][..4096].to_vec())
+}
+
 /// While an answer of `file` is held back, no superblock of another file lists other devices than before: `lists` are those
 /// of before the first event. Returns whether an answer was held back.
 #[track_caller]
@@ -108,11 +119,12 @@ fn expect_same_lists_while_held(mut lists: Vec<Vec<u8>>, events: &[(usize, Event
     has_held
 }
 
-/// Whenever a superblock is written to a file, all that was written beside it before is flushed. Returns how many such
-/// writes came before the first superblock that gives the file's device a slot.
+/// Whenever a superblock is written to a file, all that was written beside it before is flushed. Of what the first
+/// superblock with a slot for the file's device names, the bitmap has been written. Returns how many writes beside
+/// superblocks came before that one.
 #[track_caller]
 fn expect_flushed_before_superblocks(events: &[(usize, Event)], file: usize) -> usize {
-    let (mut unflushed, mut beside, mut before_slot) = (Vec::new(), 0, None);
+    let (mut unflushed, mut beside, mut before_slot) = (Vec::new(), Vec::new(), None);
     let data_at = events.iter().find_map(|(number, event)| match event {
         Event::Write { at: SUPERBLOCK, bytes } if *number == file && said(bytes).has_magic => Some(said(bytes).data_at),
         Event::Write { .. } | Event::Flush | Event::Held | Event::Answered => None,
@@ -123,12 +135,14 @@ fn expect_flushed_before_superblocks(events: &[(usize, Event)], file: usize) -> 
             Event::Flush => unflushed.clear(),
             Event::Write { at: SUPERBLOCK, bytes } if said(bytes).has_magic => {
                 assert!(unflushed.is_empty(), "file {file}: a superblock is written after {unflushed:?}");
-                if said(bytes).own_role < 0xff00 {
-                    before_slot.get_or_insert(beside);
+                if said(bytes).own_role < 0xff00 && before_slot.is_none() {
+                    let bitmap_at = said(bytes).bitmap_at;
+                    assert!(bitmap_at.is_none_or(|at| beside.contains(&at)), "file {file}: no bitmap, {beside:x?}");
+                    before_slot = Some(beside.len());
                 }
             }
             Event::Write { at, bytes } if *at < data_at => {
-                beside += 1;
+                beside.push(*at);
                 unflushed.push((*at, bytes.len()));
             }
             Event::Write { .. } | Event::Held | Event::Answered => {}
@@ -178,7 +192,10 @@ fn what_a_replacement_gets_is_durable_before_a_superblock_gives_it_the_slot() {
         rig.run(&["replace", "home", "0"]);
         rig.run(&["wait", "home"]);
         assert!(expect_flushed_before_superblocks(&rig.journal.take(), members) > 0, "{options}");
+        assert_eq!(rig.served.client().write(4 * MIB, &pattern(4, MIB as usize)).expect("connected"), 0);
         assert_eq!(rig.served.stop().code, Some(0));
+        let [of_another, own] = [1, members].map(|file| bitmap_of(&rig.stored[file]));
+        assert!(own == of_another, "{options}: the bitmaps differ");
     }
 }
 
