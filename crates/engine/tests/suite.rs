@@ -7,6 +7,7 @@ mod assemble_bitmap;
 mod assemble_ends;
 mod assemble_force;
 mod assemble_history;
+mod assemble_ppl;
 mod assemble_read_only;
 mod assemble_reshape;
 mod assemble_rounds;
