@@ -187,6 +187,17 @@ fn of_equally_fresh_members_one_that_is_dirty_is_enough() {
     }
 }
 
+/// A member that missed changes may differ below the place that the resync of the others had come to.
+#[test]
+fn a_resync_begins_anew_once_a_stale_member_is_taken_by_force() {
+    let mut members = array(Level::Raid5, 3, 0);
+    members.iter_mut().for_each(|member| member.superblock.resync_offset = 4096);
+    members[1].superblock.events = 5;
+    members.remove(2);
+    let plan = assemble(&members, &FORCE).unwrap();
+    assert_eq!((plan.is_dirty, plan.template.resync_offset), (true, 0));
+}
+
 #[test]
 fn linear_and_raid0_are_never_dirty() {
     for level in [Level::Linear, Level::Raid0] {
