@@ -195,3 +195,21 @@ fn missed_beside(slot: Slot, state: TornState) -> Option<SlotSet> {
         TornState::Missed(_) | TornState::Unknown => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ```text
+    ///   slot   0 new   1 new   2 old, missed the write   3 parity of the new ones
+    /// ```
+    /// From the others slot 2 would become new, which no reader has seen of it.
+    #[test]
+    fn a_block_that_missed_a_write_is_not_computed_from_those_that_have_it() {
+        let missed = SlotSet::EMPTY.with(Slot(2));
+        assert_eq!(missed_beside(Slot(1), TornState::Missed(missed)), Some(missed));
+        assert_eq!(missed_beside(Slot(2), TornState::Missed(missed)), None);
+        assert_eq!(missed_beside(Slot(2), TornState::Whole), Some(SlotSet::EMPTY));
+        assert_eq!(missed_beside(Slot(2), TornState::Unknown), None);
+    }
+}
