@@ -95,8 +95,18 @@ fn check(given: &[Candidate], ages: &[Option<u8>], case: &dyn Fn() -> String) ->
         (normal, forced) => panic!("{}: {normal:?}, {forced:?}", case()),
     };
     assert!(forced.is_dirty || forced.forced.raised.is_empty() || is_alone(&forced), "{}: a resync follows", case());
-    match forced.layout {
-        Layout::Copies(_) => {
+    match &forced.layout {
+        Layout::Copies(layout) => {
+            let is_needed = |slot: Slot| {
+                let fresher: SlotSet = usable(&forced)
+                    .into_iter()
+                    .map(|(other, _)| other)
+                    .filter(|other| age(*other) < age(slot))
+                    .collect();
+                layout.copy_groups().into_iter().any(|group| group.contains(slot) && group.and(fresher).is_empty())
+            };
+            let mut raised = usable(&forced).into_iter().filter(|(_, at)| forced.forced.raised.contains(at));
+            assert!(raised.all(|(slot, _)| is_needed(slot)), "{}: fresher ones hold all of one's chunks", case());
             let newest = chunks(&forced.layout).map(|at| {
                 let copies = forced.layout.copies(at);
                 copies.iter().filter_map(|(slot, _)| ages[slot.index()]).min().expect("a copy is given")
