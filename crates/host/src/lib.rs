@@ -34,7 +34,7 @@ pub use fuse::{FuseDevice, FuseError, FuseMount, MountError};
 pub use limits::{TooFewDescriptors, close_descriptors_on_exec, ensure_descriptors};
 pub use member::{
     Access, BadSectors, Claimed, Holder, Identity, Medium, Member, OpenError, Overlay, PathState, Target, Window,
-    holder,
+    holder, used_by_system,
 };
 pub use memory::{NoMemory, ensure_memory, share_heap_under_a_limit};
 pub use net::{Listener, NetError, Peer, Stream};

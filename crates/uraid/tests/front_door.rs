@@ -37,6 +37,20 @@ fn create(scratch: &Scratch, members: &[&Path]) -> Done {
     scratch.uraid(words.chain(members.iter().map(|member| member.to_path_buf())))
 }
 
+/// The only member of a small array.
+fn source(scratch: &Scratch) -> PathBuf {
+    let member = scratch.path("source");
+    if !member.exists() {
+        scratch.member("source", 8 * MIB);
+        scratch.create("source", "-l 1 -n 1 --force", std::slice::from_ref(&member));
+    }
+    member
+}
+
+fn copy_over(scratch: &Scratch, out: &Path) -> Done {
+    scratch.uraid(["copy", "--overwrite", text(&source(scratch)), text(out)])
+}
+
 #[test]
 fn a_file_that_is_swap_space_is_not_made_a_member() {
     // Swap space needs a file system that has blocks: not one in memory.
@@ -54,6 +68,8 @@ fn a_file_that_is_swap_space_is_not_made_a_member() {
     let wanted = format!("{0}: is swap space: swapoff {0}, then try again", swap.display());
     create(&scratch, &[&swap, &other]).expect_refused(&[&wanted]);
     create(&scratch, &[&other, &swap]).expect_refused(&[&wanted]);
+    let wanted = format!("{0}: is in use, because it is swap space: swapoff {0}, then try again", swap.display());
+    copy_over(&scratch, &swap).expect_refused(&["nothing was copied", &wanted]);
     assert!(fs::read(&swap).expect("a file") == before);
     scratch.uraid(["examine", text(&other)]).expect_refused(&["no md superblock"]);
 }
@@ -84,6 +100,22 @@ fn a_file_below_a_mounted_loop_device_is_not_written() {
         );
         create(&scratch, &[&image, &other]).expect_refused(&[&wanted]);
         scratch.uraid(["zero-superblock", text(&image)]).expect_refused(&[&wanted]);
+        // Nor as the output of a copy, by any of its names, nor as one that the shell has opened.
+        let link = scratch.path("link");
+        fs::hard_link(&image, &link).expect("a link");
+        for out in [&image, &link] {
+            let wanted = format!("{}: is in use, because it is what {}", out.display(), device.path().display());
+            copy_over(&scratch, out).expect_refused(&["nothing was copied", &wanted]);
+        }
+        copy_over(&scratch, device.path()).expect_refused(&["nothing was copied", ": is in use"]);
+        let out = File::options().write(true).open(&image).expect("ours");
+        let copied = scratch.command(["copy", text(&source(&scratch)), "-"]).stdout(out).output().expect("it runs");
+        let said = String::from_utf8_lossy(&copied.stderr).into_owned();
+        assert!(said.contains("standard output: is in use, because it is what /dev/"), "{said}");
+        assert!(said.contains("nothing was copied"), "{said}");
+        // And not as its map.
+        let map = [Path::new("copy"), "--map".as_ref(), &image, &source(&scratch), &scratch.path("out")];
+        scratch.uraid(map).expect_refused(&["nothing was copied", "image: "]);
     }
     device.wait_until_free();
     assert!(system(&["mount", text(device.path()), text(&place)]));
@@ -121,6 +153,10 @@ fn a_file_or_device_below_loop_devices_that_the_system_uses_is_not_written() {
             let done =
                 create(&scratch, &[member, &other]).expect_refused(&[&format!("is what {device} shows, which is ")]);
             assert!(done.stderr.contains(&format!(": {}, then try again", end.join(" "))), "{done:?}");
+        }
+        for out in [&image, first.path()] {
+            let wanted = format!("{}: is in use, because it is what {device} shows", out.display());
+            copy_over(&scratch, out).expect_refused(&["nothing was copied", &wanted]);
         }
     }
     second.wait_until_free();

@@ -1,15 +1,18 @@
 //! Whether a member is in use, asked without claiming it.
-//! Owns: the query of locks, of the kernel and of /proc/locks. Not here: claims (`open`, `locks`).
+//! Owns: the query of locks, of the kernel and of /proc/locks; the same for a file that is no member. Not here: claims
+//! (`open`, `locks`), what the system says of its own uses (`system_use`).
 //! Invariant: nothing stays locked or claimed. The answer is about this moment only.
 
 use super::error::Access;
 use super::locks;
 use super::origin::Origin;
 use super::registration::Identity;
+use super::system_use::system_use;
 use super::target::{Target, Window};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 /// Who uses a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,6 +57,14 @@ pub fn holder(target: &Target) -> io::Result<Option<Holder>> {
         };
     }
     Ok(None)
+}
+
+/// What the system itself uses a file or device for, and how to end that, in words: `is swap space: swapoff /swap`. No
+/// lock tells of such a use. `None`: of nothing, or it does not say.
+pub fn used_by_system(path: &Path) -> Option<String> {
+    let status = std::fs::metadata(path).ok()?;
+    let origin = Origin::of(path, &status, 0..u64::MAX);
+    system_use(origin.identity, &origin.bytes)
 }
 
 fn holder_by_locks(file: &File, window: Option<Window>) -> io::Result<Option<Holder>> {

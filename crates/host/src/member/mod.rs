@@ -33,7 +33,7 @@ mod watch;
 pub use claimed::{Claimed, Medium};
 pub use device::Member;
 pub use error::{Access, OpenError};
-pub use in_use::{Holder, holder};
+pub use in_use::{Holder, holder, used_by_system};
 pub use overlay::Overlay;
 pub use path::PathState;
 pub use registration::Identity;

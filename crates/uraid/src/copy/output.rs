@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
 use uraid_format::signature::Signature;
+use uraid_host::used_by_system;
 use uraid_serve::member_name;
 
 /// Zeroes that are shorter than this, or not aligned to it, are written like other bytes.
@@ -56,6 +57,13 @@ pub(crate) enum OutputError {
     /// It is locked or mounted.
     #[error("{}: is in use", path.display())]
     InUse { path: PathBuf },
+    /// The system itself writes to it: it is swap space, or below a loop device in use.
+    #[error("{}: is in use, because it {used_as}, then try again", path.display())]
+    UsedBySystem {
+        path: PathBuf,
+        /// What it is used as, and how to end that.
+        used_as: String,
+    },
     /// It holds something.
     #[error("{}: is not empty and has no map of an earlier copy; --overwrite replaces what it holds", path.display())]
     NotEmpty { path: PathBuf },
@@ -193,6 +201,7 @@ impl Output {
             Err(error) => return Err(failed(error)),
         };
         refuse_member(path, &status, members)?;
+        refuse_used(path, path)?;
         let out = self.file.metadata().map_err(failed)?;
         if (out.dev(), out.ino()) == (status.dev(), status.ino()) {
             return Err(OutputError::IsMap { path: path.to_owned() });
@@ -259,6 +268,12 @@ fn refuse_member(path: &Path, status: &Metadata, members: &[String]) -> Result<(
     }
 }
 
+/// Refuses the file or device at `found` if the system itself writes to it. The error calls it `path`.
+fn refuse_used(path: &Path, found: &Path) -> Result<(), OutputError> {
+    let error = |used_as| OutputError::UsedBySystem { path: path.to_owned(), used_as };
+    used_by_system(found).map(error).map_or(Ok(()), Err)
+}
+
 fn standard_output(members: &[String]) -> Result<Output, OutputError> {
     let path = PathBuf::from("standard output");
     let failed = |source| OutputError::Io { path: path.clone(), action: "opening", source };
@@ -281,13 +296,15 @@ fn standard_output(members: &[String]) -> Result<Output, OutputError> {
         && let Ok(storage) = std::fs::read_link(format!("/proc/self/fd/{}", stdout.as_fd().as_raw_fd()))
     {
         occupied::refuse(&storage, None)?;
+        refuse_used(&path, &storage)?;
     }
     Ok(Output { file, kind: Kind::Stream, path, begins_with: None })
 }
 
 /// Locks OUT, so that two copies cannot write one file at the same time. A member is locked, too, so OUT is also
-/// refused here if it is a member under another name.
+/// refused here if it is a member under another name. The system takes no lock: what it uses is looked up.
 fn lock(path: &Path, file: &File) -> Result<(), OutputError> {
+    refuse_used(path, path)?;
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => Err(OutputError::InUse { path: path.to_owned() }),
