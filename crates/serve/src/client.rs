@@ -1,15 +1,19 @@
 //! Reaching the process that serves an array.
-//! Owns: finding its control socket by name or member, calling it, the list of running arrays.
-//! Not here: the protocol's lines (`rpc`), what is printed (`detail`, `list`).
-//! Invariant: a socket without a listener is treated as if it did not exist.
+//! Owns: connecting to its control socket, calling it, what goes wrong then. Not here: which socket is meant (`finding`),
+//! the protocol's lines (`rpc`), what is printed (`detail`, `list`).
+//! Invariant: no call waits for an answer without a time limit, but one that waits for the array's own work.
+
+mod finding;
+
+pub use finding::{Running, check_words, find, find_within, running};
 
 use crate::asking::{self, NoAnswer};
+use crate::member_name;
 use crate::overseer::words;
 use crate::pass_calls::{CheckResult, PassCall};
 use crate::report::Report;
 use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
-use crate::runtime::{self, RuntimeError};
-use crate::{member_name, names};
+use crate::runtime::RuntimeError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -19,7 +23,6 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::Duration;
 use uraid_format::{FlagChange, MemberFlag};
 
@@ -55,6 +58,14 @@ pub enum ClientError {
     NotRunning {
         /// What was asked for.
         array: String,
+    },
+    /// Several running arrays are called that.
+    #[error("{word}: {meanings}")]
+    Ambiguous {
+        /// What was asked for.
+        word: String,
+        /// Which arrays it may mean, and the words that mean only one.
+        meanings: String,
     },
     /// The words come in another order, or stand for nothing here.
     #[error("{text}")]
@@ -142,6 +153,26 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// The socket of an array that could not be asked.
+    fn socket(&self) -> Option<&Path> {
+        match self {
+            Self::Connect { path, .. }
+            | Self::NoAnswer { path, .. }
+            | Self::Foreign { path, .. }
+            | Self::FailUnanswered { path, .. }
+            | Self::Ending { path }
+            | Self::Alien { path } => Some(path),
+            Self::Ambiguous { .. }
+            | Self::NotOfArray { .. }
+            | Self::NotRunning { .. }
+            | Self::Words { .. }
+            | Self::Directory { .. }
+            | Self::Runtime(_)
+            | Self::Silent(_)
+            | Self::Refused(_) => None,
+        }
+    }
+
     /// Whether nothing is known of a running array, so that the members themselves may be asked.
     pub fn leaves_members(&self) -> bool {
         matches!(self, Self::NotRunning { .. } | Self::Directory { .. } | Self::Runtime(_))
@@ -379,6 +410,7 @@ fn is_denied(error: &ClientError) -> bool {
         ClientError::Foreign { .. } | ClientError::Directory { .. } => true,
         ClientError::Connect { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
         ClientError::NotRunning { .. }
+        | ClientError::Ambiguous { .. }
         | ClientError::Words { .. }
         | ClientError::NotOfArray { .. }
         | ClientError::Runtime(_)
@@ -402,145 +434,6 @@ fn of_process(pid: Option<u32>) -> String {
 /// Whether the error means that the server ended during the call.
 pub fn is_ended(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
-}
-
-/// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
-pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
-    find_within(array, control, Some(asking::TIME_MAX))
-}
-
-/// The same, with a time limit for the member's path.
-pub fn find_within(
-    array: Option<&str>,
-    control: Option<&Path>,
-    time_max: Option<Duration>,
-) -> Result<Client, ClientError> {
-    if let Some(control) = control {
-        return Client::connect(control);
-    }
-    let array = array.unwrap_or_default();
-    let not_running = || ClientError::NotRunning { array: array.to_owned() };
-    let name = names::file_name(names::without_host(array));
-    for directory in runtime::looked_through()? {
-        match Client::connect(&directory.join(format!("{name}.ctl"))) {
-            Ok(client) => return Ok(client),
-            Err(error @ ClientError::Foreign { .. }) => return Err(error),
-            // Nothing listens there, or this array cannot be asked; `answers` reports why.
-            Err(_) => {}
-        }
-    }
-    // Try the path as given first: resolving links would wait for a member that hangs.
-    let written = member_name::as_written(array);
-    let (mut others, mut silent) = (Vec::new(), Vec::new());
-    for answer in answers()? {
-        match answer {
-            Ok((_, client, report)) if report.is_called(array) || report.has_member(&written) => {
-                return Ok(Client { report: Some(report), ..client });
-            }
-            Ok((_, client, report)) => others.push((client, report)),
-            Err(error) => silent.push(error),
-        }
-    }
-    let mut found = None;
-    if !others.is_empty() {
-        let resolved = resolved_path(array, time_max, "")?;
-        found = others.into_iter().find(|(_, report)| report.has_member(&resolved));
-    }
-    if found.is_none() {
-        // One of these may have the member.
-        silent.iter().for_each(|error| crate::log::complain(error));
-    }
-    found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
-}
-
-/// Refuses words that name neither this array nor a member of it.
-pub fn check_words(report: &Report, words: &[String]) -> Result<(), ClientError> {
-    for word in words {
-        if !report.is_named_by(word) && !report.has_member(&resolved_path(word, Some(asking::TIME_MAX), "")?) {
-            return Err(ClientError::NotOfArray { word: word.clone(), array: report.name.clone() });
-        }
-    }
-    Ok(())
-}
-
-/// The arrays that run now and are found in the runtime directory.
-pub struct Running {
-    /// By name.
-    pub reports: Vec<Report>,
-    /// Whether arrays are left out because this user may not ask them, or they did not answer. This was reported on
-    /// stderr.
-    pub is_incomplete: bool,
-}
-
-/// Asks all arrays that run now.
-pub fn running() -> Result<Running, ClientError> {
-    let mut running = Running { reports: Vec::new(), is_incomplete: false };
-    let mut found = Vec::new();
-    for answer in answers()? {
-        match answer {
-            Ok(answer) => found.push(answer),
-            Err(error) => {
-                crate::log::complain(&error);
-                running.is_incomplete = true;
-            }
-        }
-    }
-    found.sort_by_key(|(place, ..)| *place);
-    running.reports = found.into_iter().map(|(.., report)| report).collect();
-    Ok(running)
-}
-
-/// Yields the answers of the running arrays as they arrive, each with its position by name. All arrays are asked at the
-/// same time, so that a process that hangs delays no other. An error stands for an array that this user may not ask, or that
-/// has not answered.
-fn answers() -> Result<impl Iterator<Item = Result<(usize, Client, Report), ClientError>>, ClientError> {
-    let (sender, receiver) = mpsc::channel();
-    let asked = control_sockets()?.into_iter().enumerate().map(|(place, path)| {
-        let sender = sender.clone();
-        // If sending fails, the caller had all the answers it wanted and has dropped the receiver.
-        std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
-    });
-    asked.for_each(drop);
-    drop(sender);
-    Ok(receiver.into_iter().filter_map(|(place, answer)| match answer {
-        Ok((client, report)) => Some(Ok((place, client, report))),
-        Err(error @ ClientError::NoAnswer { .. }) => Some(Err(error)),
-        Err(error) if is_denied(&error) => Some(Err(error)),
-        // No process listens there any more, or it is not a socket of uraid.
-        Err(_) => None,
-    }))
-}
-
-fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
-    let once = || {
-        let mut client = Client::connect_within(path, STATUS_OF_ALL_TIME_MAX)?;
-        let report = client.status_within(STATUS_OF_ALL_TIME_MAX)?;
-        Ok((client, report))
-    };
-    match once() {
-        // It ends just now, or has more callers than places.
-        Err(ClientError::NoAnswer { source, .. }) if is_ended(source.kind()) => {
-            std::thread::sleep(Duration::from_millis(50));
-            once()
-        }
-        outcome => outcome,
-    }
-}
-
-fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
-    let mut paths = Vec::new();
-    for directory in runtime::looked_through()? {
-        match std::fs::read_dir(&directory) {
-            Ok(entries) => paths.extend(entries.flatten().map(|entry| entry.path())),
-            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(ClientError::Directory { path: directory, own: own_user(), source });
-            }
-            Err(_) => {}
-        }
-    }
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "ctl"));
-    paths.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
-    Ok(paths)
 }
 
 /// A member's path in the form that servers report: absolute, with links resolved if it exists. A path that does not

@@ -22,6 +22,7 @@ pub use hints::MkfsOf;
 pub use in_use::InUse;
 pub use machine::Verdict;
 pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
+pub(crate) use named::Fit;
 pub use pass::{Pass, PassLimits};
 pub use reshape::{Reshape, Shape};
 pub(crate) use server::{Export, Server};

@@ -230,13 +230,14 @@ pub(crate) fn stop(args: &StopArgs) -> Result<(), ClientError> {
     if !args.scan {
         return stop_one(args);
     }
-    let names: Vec<String> = client::running()?.reports.into_iter().map(|report| report.name).collect();
-    if names.is_empty() {
+    let reports = client::running()?.reports;
+    if reports.is_empty() {
         warn("no array runs, so none is stopped");
     }
     let mut outcome = Ok(());
-    for name in names {
-        let of_one = StopArgs { array: vec![name.clone()], scan: false, control: None, ..*args };
+    for report in reports {
+        let name = &report.name;
+        let of_one = StopArgs { array: vec![report.own_word()], scan: false, control: None, ..*args };
         match stop_one(&of_one) {
             // Arrays in an array stop with it.
             Ok(()) | Err(ClientError::NotRunning { .. }) => {}

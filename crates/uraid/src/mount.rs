@@ -316,7 +316,7 @@ fn by_nbd(report: &Report, has_server: bool, args: &MountArgs) -> Result<(Attach
 /// Refuses an array of which more NBD clients are connected than our own: one may have a file system on it. Clients of a
 /// server with several arrays cannot be told apart.
 fn no_other_clients(report: &Report, own: u64) -> Result<(), MountError> {
-    let now = client::find(Some(&report.name), None)?.status()?;
+    let now = client::find(Some(&report.own_word()), None)?.status()?;
     let clients = now.clients.filter(|clients| clients.exports == 1);
     let count = clients.map_or(0, |clients| clients.connected.saturating_sub(own));
     if count > 0 { Err(MountError::Clients { array: report.name.clone(), count }) } else { Ok(()) }
@@ -402,7 +402,7 @@ fn undo(mut made: Made) -> Result<String, MountError> {
                 made.unmounted()?;
                 return Ok(format!("{} runs on for {}", report.name, other.display()));
             }
-            client::find(Some(&report.name), None)?.stop(true, false)?;
+            client::find(Some(&report.own_word()), None)?.stop(true, false)?;
             format!("{}: stopped", report.name)
         }
     };

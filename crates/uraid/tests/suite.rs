@@ -38,6 +38,7 @@ mod members;
 mod memory;
 mod mounting;
 mod mutated;
+mod naming;
 mod passes;
 mod ppl;
 mod process_limits;

@@ -154,7 +154,7 @@ impl Bench<'_> {
     }
 
     fn report(&self) -> Result<Report, DirectoryError> {
-        Ok(client::find(Some(&self.array.report.name), None)?.status()?)
+        Ok(client::find(Some(&self.array.report.own_word()), None)?.status()?)
     }
 }
 

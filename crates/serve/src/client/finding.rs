@@ -1,0 +1,212 @@
+//! Which running array a word means, and the list of them.
+//! Owns: asking all control sockets of the runtime directory, choosing by name, device or member. Not here: one connection
+//! (`client`), which words fit one array (`report::named`).
+//! Invariant: a socket without a listener is treated as if it did not exist. Where a word fits several arrays, none is
+//! chosen.
+
+use super::{Client, ClientError, STATUS_OF_ALL_TIME_MAX, is_denied, is_ended, own_user, resolved_path};
+use crate::report::{Fit, Report};
+use crate::{asking, member_name, names, runtime};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
+pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
+    find_within(array, control, Some(asking::TIME_MAX))
+}
+
+/// The same, with a time limit for the member's path.
+pub fn find_within(
+    array: Option<&str>,
+    control: Option<&Path>,
+    time_max: Option<Duration>,
+) -> Result<Client, ClientError> {
+    if let Some(control) = control {
+        return Client::connect(control);
+    }
+    let array = array.unwrap_or_default();
+    let sockets = control_sockets()?;
+    let file = format!("{}.ctl", names::file_name(array));
+    let own = sockets.iter().find(|path| path.file_name().is_some_and(|name| *name == *file));
+    // The server of the only array may hang: it is not asked whether it is the one.
+    if let (Some(path), 1) = (own, sockets.len()) {
+        match Client::connect(path) {
+            Err(error) if !is_denied(&error) => {}
+            outcome => return outcome,
+        }
+    }
+    let mut answered = Answered::ask(array, sockets.clone())?;
+    let mut found = answered.called.pop().or_else(|| answered.with_member.pop());
+    if found.is_none()
+        && let Some(path) = own
+        && answered.silent.iter().any(|error| error.socket() == Some(path))
+    {
+        // The call says what is wrong.
+        return Client::connect(path);
+    }
+    if found.is_none() && !answered.others.is_empty() {
+        let resolved = resolved_path(array, time_max, "")?;
+        found = answered.others.into_iter().find(|(_, report)| report.has_member(&resolved));
+    }
+    if found.is_none() {
+        // One of these may have the member.
+        answered.silent.iter().for_each(|error| crate::log::complain(error));
+    }
+    let not_running = || ClientError::NotRunning { array: array.to_owned() };
+    found.map(|(client, report)| Client { report: Some(report), ..client }).ok_or_else(not_running)
+}
+
+/// What the running arrays are to a word.
+#[derive(Default)]
+struct Answered {
+    /// The word is its name; at most one.
+    called: Vec<(Client, Report)>,
+    /// The word, as it is written, is the path of a member. Resolving links would wait for a member that hangs.
+    with_member: Vec<(Client, Report)>,
+    others: Vec<(Client, Report)>,
+    silent: Vec<ClientError>,
+}
+
+impl Answered {
+    fn ask(word: &str, sockets: Vec<PathBuf>) -> Result<Answered, ClientError> {
+        let written = member_name::as_written(word);
+        let (mut answered, mut fits) = (Answered::default(), Vec::new());
+        for answer in answers(sockets) {
+            match answer {
+                Ok((_, client, report)) => match report.fit(word) {
+                    Some(fit) => fits.push((fit, client, report)),
+                    None if report.has_member(&written) => answered.with_member.push((client, report)),
+                    None => answered.others.push((client, report)),
+                },
+                Err(error) => answered.silent.push(error),
+            }
+        }
+        fits.sort_by(|(_, _, one), (_, _, other)| identity(one).cmp(&identity(other)));
+        // A socket may have two names.
+        fits.dedup_by(|(_, _, one), (_, _, other)| identity(one) == identity(other));
+        if fits.len() > 1 {
+            return Err(ClientError::Ambiguous { word: word.to_owned(), meanings: meanings(word, &fits) });
+        }
+        answered.called = fits.into_iter().map(|(_, client, report)| (client, report)).collect();
+        Ok(answered)
+    }
+}
+
+/// What tells running arrays apart: two servers may have copies of one array.
+fn identity(report: &Report) -> (&str, Option<u32>) {
+    (&report.uuid, report.server.as_ref().map(|server| server.pid))
+}
+
+/// The arrays that a word may mean, and words that mean one of them.
+fn meanings(word: &str, fits: &[(Fit, Client, Report)]) -> String {
+    let of_one = |(fit, client, report): &(Fit, Client, Report)| {
+        let how = match fit {
+            Fit::Number => "by its number",
+            Fit::Name => "by its name",
+            Fit::Uuid => "by its UUID",
+        };
+        let device = report.device.as_ref().map_or(String::new(), |device| format!("/dev/{device}, "));
+        let name = names::printable(report.full_name());
+        format!("{name} {how} ({device}UUID {}, --control {})", report.uuid, client.socket().display())
+    };
+    let arrays: Vec<String> = fits.iter().map(of_one).collect();
+    let is_number = |(fit, ..): &(Fit, Client, Report)| *fit == Fit::Number;
+    let advice = if fits.iter().any(is_number) && !fits.iter().all(is_number) {
+        format!("/dev/{word} is always the number, /dev/md/{word} always the name, and a UUID is neither")
+    } else {
+        "give its full name, its UUID or its device /dev/mdNUMBER, whichever only one of them has".to_owned()
+    };
+    format!("may be any of {} running arrays: {}: {advice}", arrays.len(), arrays.join("; "))
+}
+
+/// Refuses words that name neither this array nor a member of it.
+pub fn check_words(report: &Report, words: &[String]) -> Result<(), ClientError> {
+    for word in words {
+        if !report.is_named_by(word) && !report.has_member(&resolved_path(word, Some(asking::TIME_MAX), "")?) {
+            return Err(ClientError::NotOfArray { word: word.clone(), array: report.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The arrays that run now and are found in the runtime directory.
+pub struct Running {
+    /// By name.
+    pub reports: Vec<Report>,
+    /// Whether arrays are left out because this user may not ask them, or they did not answer. This was reported on
+    /// stderr.
+    pub is_incomplete: bool,
+}
+
+/// Asks all arrays that run now.
+pub fn running() -> Result<Running, ClientError> {
+    let mut running = Running { reports: Vec::new(), is_incomplete: false };
+    let mut found = Vec::new();
+    for answer in answers(control_sockets()?) {
+        match answer {
+            Ok(answer) => found.push(answer),
+            Err(error) => {
+                crate::log::complain(&error);
+                running.is_incomplete = true;
+            }
+        }
+    }
+    found.sort_by_key(|(place, ..)| *place);
+    running.reports = found.into_iter().map(|(.., report)| report).collect();
+    Ok(running)
+}
+
+/// Yields the answers of the running arrays as they arrive, each with its position by name. All arrays are asked at the
+/// same time, so that a process that hangs delays no other. An error stands for an array that this user may not ask, or that
+/// has not answered.
+fn answers(sockets: Vec<PathBuf>) -> impl Iterator<Item = Result<(usize, Client, Report), ClientError>> {
+    let (sender, receiver) = mpsc::channel();
+    let asked = sockets.into_iter().enumerate().map(|(place, path)| {
+        let sender = sender.clone();
+        // If sending fails, the caller had all the answers it wanted and has dropped the receiver.
+        std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
+    });
+    asked.for_each(drop);
+    drop(sender);
+    receiver.into_iter().filter_map(|(place, answer)| match answer {
+        Ok((client, report)) => Some(Ok((place, client, report))),
+        Err(error @ ClientError::NoAnswer { .. }) => Some(Err(error)),
+        Err(error) if is_denied(&error) => Some(Err(error)),
+        // No process listens there any more, or it is not a socket of uraid.
+        Err(_) => None,
+    })
+}
+
+fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
+    let once = || {
+        let mut client = Client::connect_within(path, STATUS_OF_ALL_TIME_MAX)?;
+        let report = client.status_within(STATUS_OF_ALL_TIME_MAX)?;
+        Ok((client, report))
+    };
+    match once() {
+        // It ends just now, or has more callers than places.
+        Err(ClientError::NoAnswer { source, .. }) if is_ended(source.kind()) => {
+            std::thread::sleep(Duration::from_millis(50));
+            once()
+        }
+        outcome => outcome,
+    }
+}
+
+fn control_sockets() -> Result<Vec<PathBuf>, ClientError> {
+    let mut paths = Vec::new();
+    for directory in runtime::looked_through()? {
+        match std::fs::read_dir(&directory) {
+            Ok(entries) => paths.extend(entries.flatten().map(|entry| entry.path())),
+            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ClientError::Directory { path: directory, own: own_user(), source });
+            }
+            Err(_) => {}
+        }
+    }
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "ctl"));
+    paths.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
+    Ok(paths)
+}
