@@ -6,15 +6,17 @@
 
 use crate::log::warn;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
 use std::panic::resume_unwind;
-use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uraid_host::Local;
 
 /// After this time the path is named on stderr.
-pub(crate) const NAMED_AFTER: Duration = Duration::from_secs(2);
+pub const NAMED_AFTER: Duration = Duration::from_secs(2);
 /// The time limit for a path if no option sets one: the default of --member-timeout.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 /// How often a task that must not wait looks for its answer.
@@ -119,6 +121,78 @@ pub(crate) async fn ask_beside<T: Send + 'static>(
         }
     }
     Err(no_answer())
+}
+
+/// How long the next path waits for the answer of the one before. One that answers mostly does so sooner.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Questions about several paths, of which those that do not answer delay no other one.
+pub struct Questions<T>(BTreeMap<String, Pending<T>>);
+
+struct Pending<T> {
+    answer: Receiver<T>,
+    helper: JoinHandle<()>,
+    since: Instant,
+    is_named: bool,
+}
+
+impl<T> Default for Questions<T> {
+    fn default() -> Self {
+        Questions(BTreeMap::new())
+    }
+}
+
+impl<T: Send + 'static> Questions<T> {
+    /// The answer about this path, if it comes soon. A path whose last question is not answered yet is not asked again:
+    /// the answer to that counts.
+    pub fn ask(&mut self, path: &str, question: impl FnOnce() -> T + Send + 'static) -> io::Result<Option<T>> {
+        let pending = match self.0.entry(path.to_owned()) {
+            Entry::Occupied(pending) => pending,
+            Entry::Vacant(place) => {
+                let (sender, answer) = mpsc::channel();
+                let body = move || drop(sender.send(question()));
+                let helper =
+                    thread::Builder::new().name("uraid-open".to_owned()).stack_size(STACK_BYTES).spawn(body)?;
+                place.insert_entry(Pending { answer, helper, since: Instant::now(), is_named: false })
+            }
+        };
+        // Only a new question is waited for: the others have had their time.
+        let patience = PATIENCE.saturating_sub(pending.get().since.elapsed());
+        match pending.get().answer.recv_timeout(patience) {
+            Ok(answer) => {
+                pending.remove();
+                Ok(Some(answer))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                resume_unwind(pending.remove().helper.join().expect_err("it ended without an answer"))
+            }
+        }
+    }
+
+    /// Names each path on stderr that has not answered for a while, once. `bound`: how long it is waited for.
+    pub fn name_late(&mut self, bound: &str) {
+        for (path, pending) in &mut self.0 {
+            if !pending.is_named && pending.since.elapsed() >= NAMED_AFTER {
+                pending.is_named = true;
+                warn(&format!("{path}: it does not answer; waiting {bound}"));
+            }
+        }
+    }
+
+    /// How long the path waits that was asked last; `None`: all have answered.
+    pub fn waits(&self) -> Option<Duration> {
+        self.0.values().map(|pending| pending.since.elapsed()).min()
+    }
+
+    /// Asks no more: the paths that have not answered, each with the time that it was waited for.
+    pub fn give_up(self) -> Vec<NoAnswer> {
+        let no_answer = |(path, Pending { helper, since, .. }): (String, Pending<T>)| {
+            given_up(|paths| paths.insert(path.clone(), helper));
+            NoAnswer { path, after: Duration::from_secs(since.elapsed().as_secs()) }
+        };
+        self.0.into_iter().map(no_answer).collect()
+    }
 }
 
 /// The paths that were given up and have not answered since.

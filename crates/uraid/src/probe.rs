@@ -114,7 +114,8 @@ pub(crate) fn probe(name: &str, time_max: Option<Duration>) -> Result<Probe, Pro
     asking::ask(name, time_max, move || probe_now(&path))?
 }
 
-fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
+/// The same without a time limit.
+pub(crate) fn probe_now(name: &Path) -> Result<Probe, ProbeError> {
     let member = open(name)?;
     // If the system does not tell, treat the member as free.
     let holder = holder(&member.target).unwrap_or(None);

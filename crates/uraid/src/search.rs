@@ -1,22 +1,26 @@
 //! The members of an array, looked for by its UUID: what a unit of systemd names once, whatever becomes of its disks.
-//! Owns: which files and devices are looked at, waiting for members that are late. Not here: whether an array starts
-//! (`engine::assemble`), the claims (`opening`).
+//! Owns: which of them are the array's, waiting for members that are late. Not here: what is at a place (`places`), whether
+//! an array starts (`engine::assemble`), the claims (`opening`).
 //! Invariant: nothing is written, and nothing is claimed. What has no superblock, or that of another array, is not the
-//! array's: it is left out without a word. One that may not be read is named.
+//! array's: it is left out without a word. What may be a member and cannot be read is named.
 
-use crate::probe::{Probe, ProbeError, probe};
+mod places;
+
+use crate::probe::Probe;
+use places::{Left, Looks};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 use uraid_block::SlotSet;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assemble};
 use uraid_format::uuid;
-use uraid_serve::log::{warn, with_causes};
+use uraid_serve::log::warn;
 
 /// How often it looks for members that are late.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The shortest time between two looks.
+const LOOK_LEAST: Duration = Duration::from_millis(10);
 
 /// Why nothing is started.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +33,9 @@ pub(crate) enum SearchError {
         /// What was looked at.
         places: String,
     },
+    /// The system has no more threads.
+    #[error("cannot start the thread that looks for members: {}", uraid_host::io_text(.0))]
+    Thread(io::Error),
     /// A pattern cannot be read.
     #[error("{pattern}: {source}")]
     Pattern {
@@ -46,7 +53,7 @@ pub(crate) struct Search<'a> {
     pub(crate) places: &'a [String],
     /// How long members are waited for; then the array is started without them.
     pub(crate) run_after: Option<Duration>,
-    /// How long a member may take to answer.
+    /// How long places that do not answer are waited for without `run_after`.
     pub(crate) time_max: Option<Duration>,
 }
 
@@ -58,42 +65,46 @@ pub(crate) struct Members {
 }
 
 impl Search<'_> {
-    /// Looks until all members are there, or `run_after` is over.
+    /// Looks until all members are there and all places have answered, or `run_after` is over.
     pub(crate) fn run(&self, options: &AssembleOptions) -> Result<Members, SearchError> {
         let began = Instant::now();
-        let (mut is_said, mut denied) = (false, BTreeSet::new());
+        let (mut is_said, mut looks) = (false, Looks::default());
         loop {
-            let found = self.look(&mut denied)?;
+            let found = self.look(&mut looks)?;
             let candidates: Vec<Candidate> = found.values().map(candidate).collect();
-            let Some(time) = self.run_after else {
-                return self.named(found, false);
-            };
-            let (there, missing) = match awaited(assemble(&candidates, options), found.len()) {
-                Awaited::Nothing => return self.named(found, false),
-                Awaited::Members { there, missing } => (there, missing),
-            };
-            if began.elapsed() >= time {
-                return self.named(found, true);
+            let is_waiting = looks.is_waiting(began, self.run_after.or(self.time_max));
+            match (self.run_after, awaited(assemble(&candidates, options), found.len())) {
+                (None, _) | (Some(_), Awaited::Nothing) if is_waiting => {}
+                (None, _) | (Some(_), Awaited::Nothing) => return self.named(found, false, looks),
+                (Some(time), Awaited::Members { .. }) if began.elapsed() >= time && !is_waiting => {
+                    return self.named(found, true, looks);
+                }
+                (Some(time), Awaited::Members { there, missing }) => {
+                    if !is_said {
+                        self.say_missing(there, missing, time);
+                    }
+                    is_said = true;
+                }
             }
-            if !is_said {
-                is_said = true;
-                let there = match there {
-                    0 => "no member is".to_owned(),
-                    1 => "one member is".to_owned(),
-                    count => format!("{count} members are"),
-                };
-                let missing: Vec<String> = missing.iter().map(|slot| slot.to_string()).collect();
-                let slots = if missing.is_empty() { String::new() } else { format!(", not {}", missing.join(", ")) };
-                let uuid = uuid::text(&self.uuid);
-                warn(&format!(
-                    "{uuid}: {there} there yet{slots}; it is started without the others in {time:?} (--run-after)"
-                ));
-            }
-            std::thread::sleep(LOOK_EVERY.min(time - began.elapsed().min(time)));
+            let left = self.run_after.map_or(LOOK_EVERY, |time| time.saturating_sub(began.elapsed()));
+            std::thread::sleep(left.clamp(LOOK_LEAST, LOOK_EVERY));
         }
     }
 
-    fn named(&self, found: BTreeMap<String, Probe>, run: bool) -> Result<Members, SearchError> {
+    fn say_missing(&self, there: usize, missing: SlotSet, time: Duration) {
+        let there = match there {
+            0 => "no member is".to_owned(),
+            1 => "one member is".to_owned(),
+            count => format!("{count} members are"),
+        };
+        let missing: Vec<String> = missing.iter().map(|slot| slot.to_string()).collect();
+        let slots = if missing.is_empty() { String::new() } else { format!(", not {}", missing.join(", ")) };
+        let uuid = uuid::text(&self.uuid);
+        warn(&format!("{uuid}: {there} there yet{slots}; it is started without the others in {time:?} (--run-after)"));
+    }
+
+    fn named(&self, found: BTreeMap<String, Probe>, run: bool, looks: Looks) -> Result<Members, SearchError> {
+        looks.say_what_is_left_out();
         if found.is_empty() {
             let places = match self.places {
                 [] => "all block devices of this system".to_owned(),
@@ -104,17 +115,22 @@ impl Search<'_> {
         Ok(Members { names: found.into_keys().collect(), run })
     }
 
-    /// The members that are there now, by name. `denied`: those that this user may not read, and that were mentioned.
-    fn look(&self, denied: &mut BTreeSet<String>) -> Result<BTreeMap<String, Probe>, SearchError> {
+    /// The members that are there now and have answered, by name.
+    fn look(&self, looks: &mut Looks) -> Result<BTreeMap<String, Probe>, SearchError> {
+        looks.begin();
         let mut found: BTreeMap<String, Probe> = BTreeMap::new();
-        for name in self.names()? {
-            let probed = match probe(&name, self.time_max) {
+        // One device with several names is one: /dev/disk/by-id has a link by its model and one by its number.
+        let mut known = BTreeSet::new();
+        for (name, is_given) in self.names(looks)? {
+            let seen = looks.see(&name, self.uuid).map_err(SearchError::Thread)?;
+            let Some(seen) = seen.filter(|seen| seen.identity.is_none_or(|identity| known.insert(identity))) else {
+                continue;
+            };
+            let probed = match seen.probed {
                 Ok(probed) => probed,
                 Err(error) => {
-                    // Of all the devices of a system, an ordinary user may read few.
-                    if is_denied(&error) && !self.places.is_empty() && denied.insert(name) {
-                        warn(&format!("{}: whether it is a member is not known", with_causes(&error)));
-                    }
+                    let of = Left { is_own: seen.is_own, is_given, is_any: self.places.is_empty() };
+                    looks.leave_out(&name, &error, of);
                     continue;
                 }
             };
@@ -138,32 +154,21 @@ impl Search<'_> {
         Ok(found)
     }
 
-    /// Everything that may be a member.
-    fn names(&self) -> Result<Vec<String>, SearchError> {
+    /// Everything that may be a member, and whether the user names it so.
+    fn names(&self, looks: &mut Looks) -> Result<BTreeMap<String, bool>, SearchError> {
         if self.places.is_empty() {
-            return Ok(block_devices().iter().map(|path| path.display().to_string()).collect());
+            return Ok(block_devices().iter().map(|path| (path.display().to_string(), false)).collect());
         }
-        let mut names = Vec::new();
+        let mut all = BTreeMap::new();
         for place in self.places {
-            let is_pattern = place.contains(['*', '?', '[']) && !Path::new(place).exists();
-            if is_pattern {
-                // As a shell does it: no star stands for the dot of a hidden file.
-                let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
-                let paths = glob::glob_with(place, options);
-                let paths = paths.map_err(|source| SearchError::Pattern { pattern: place.clone(), source })?;
-                // A folder that cannot be read has no member.
-                names.extend(paths.flatten().map(|path| path.display().to_string()));
-            } else if Path::new(place).is_dir() {
-                names.extend(files_in(Path::new(place)));
-            } else {
-                names.push(place.clone());
+            let found = looks.names(place).map_err(SearchError::Thread)?;
+            let pattern = |source| SearchError::Pattern { pattern: place.clone(), source };
+            let (names, is_given) = found.map_err(pattern)?;
+            for name in names {
+                *all.entry(name).or_default() |= is_given;
             }
         }
-        names.sort();
-        // One device with several names is one: /dev/disk/by-id has a link by its model and one by its number.
-        let mut known = BTreeSet::new();
-        names.retain(|name| fs::metadata(name).map_or(true, |status| known.insert(identity(&status))));
-        Ok(names)
+        Ok(all)
     }
 }
 
@@ -204,15 +209,6 @@ fn awaited(outcome: Result<StartPlan, AssembleError>, found: usize) -> Awaited {
     }
 }
 
-/// What is the same for all names of a file or device.
-fn identity(status: &fs::Metadata) -> (u64, u64) {
-    if status.file_type().is_block_device() { (status.rdev(), 0) } else { (status.dev(), status.ino()) }
-}
-
-fn is_denied(error: &ProbeError) -> bool {
-    matches!(error, ProbeError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
-}
-
 fn candidate(probe: &Probe) -> Candidate {
     Candidate {
         superblock: probe.superblock.clone(),
@@ -220,16 +216,6 @@ fn candidate(probe: &Probe) -> Candidate {
         bad_blocks: Some(probe.bad_blocks.clone()),
         ppl: probe.ppl.clone(),
     }
-}
-
-/// The files and block devices in a folder that are not hidden.
-fn files_in(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-    let is_storage =
-        |path: &PathBuf| fs::metadata(path).is_ok_and(|it| it.is_file() || it.file_type().is_block_device());
-    let paths = entries.map(|entry| entry.path()).filter(|path| !is_hidden(path)).filter(is_storage);
-    paths.map(|path| path.display().to_string()).collect()
 }
 
 /// The block devices of this system, as mdadm finds them.

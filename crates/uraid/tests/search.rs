@@ -2,8 +2,10 @@
 //! Owns: folders, patterns, foreign files, spares, members that are late or stay away. Not here: which members start an
 //! array (`members`, `rebuilding`).
 
+use crate::common::stubborn::StubbornFile;
 use crate::common::{MIB, Scratch, Served, pattern};
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -170,4 +172,106 @@ fn what_is_not_found_is_said_with_the_places() {
     scratch.uraid(["serve", "--uuid", nobody, "/tmp/[z"]).expect_refused(&["/tmp/[z: "]);
     assert_eq!(scratch.uraid(["serve", "--run-after", "1s", "m0"]).code, Some(2));
     assert_eq!(scratch.uraid(["serve", "--uuid", "home", "m0"]).code, Some(2));
+}
+
+/// A damaged member, one whose bad-block list is damaged, a place that is not there, and a folder that is none.
+#[test]
+fn a_member_that_is_left_out_and_a_place_that_is_not_there_are_said() {
+    let scratch = Scratch::new();
+    let (disks, members, uuid) = folder(&scratch, "-l 1 -n 3 --assume-clean", 3);
+    let file = File::options().write(true).open(&members[1]).expect("ours");
+    // The count of events: the checksum is wrong now.
+    file.write_all_at(&[7], 4096 + 200).expect("room");
+    // A member of another array is nobody's business.
+    let file = File::options().write(true).open(disks.join("other1")).expect("ours");
+    file.write_all_at(&[7], 4096 + 200).expect("room");
+    let (nowhere, inside) = (scratch.path("nowhere"), disks.join("notes.txt/inside"));
+    let places = [&disks, &nowhere, &inside].map(|path| path.to_str().expect("text"));
+    let words: Vec<&str> = ["--uuid", &uuid, "--run-after", "0s"].into_iter().chain(places).collect();
+    let served = serve(&scratch, &words);
+    served.wait_until_ready();
+    assert_eq!(picture(&scratch), "[3/2] [U_U]");
+    let said = served.stderr();
+    let damaged = format!("{}: superblock checksum is 0x", members[1].display());
+    let lines = [
+        (damaged, ": it is a member of this array, and is left out"),
+        (format!("{}: not found", nowhere.display()), ": whether it is a member is not known"),
+        (format!("{}: not a directory", inside.display()), ": whether it is a member is not known"),
+    ];
+    for (begin, end) in lines {
+        let fits = |line: &&str| line.contains(&begin) && line.contains(end);
+        assert_eq!(said.lines().filter(fits).count(), 1, "{begin}: {said}");
+    }
+    assert!(!said.contains("other"), "{said}");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+/// A member of an array whose server hangs, and the server that looks for it.
+struct Hung {
+    // The first field, so that it is dropped first: otherwise a failed test would wait for a process with a hanging
+    // request.
+    member: StubbornFile,
+    served: Served,
+    scratch: Scratch,
+}
+
+/// The last of three members hangs. `is_folder`: its folder is given.
+fn hung(options: &[&str], is_folder: bool) -> Hung {
+    let scratch = Scratch::new();
+    let (disks, members, uuid) = folder(&scratch, "-l 1 -n 3 --assume-clean", 3);
+    let away = scratch.path("away");
+    fs::create_dir(&away).expect("room");
+    let stored = away.join("stored");
+    fs::rename(&members[2], &stored).expect("ours");
+    let member = StubbornFile::new(&scratch.path("mount"), &stored);
+    let path = member.path();
+    let place = if is_folder { path.parent().expect("it has one") } else { &path };
+    member.hang();
+    let places = [place.to_str().expect("text"), disks.to_str().expect("text")];
+    let words: Vec<&str> = [&["--uuid", &uuid], options, &places].concat();
+    let served = serve(&scratch, &words);
+    Hung { member, served, scratch }
+}
+
+#[test]
+fn a_place_that_does_not_answer_is_named_and_then_left_out() {
+    for is_folder in [false, true] {
+        let hung = hung(&["--run-after", "4s"], is_folder);
+        let place = if is_folder { "mount" } else { "mount/member" };
+        hung.served.wait_for(&format!("{place}: it does not answer; waiting for up to 4s"));
+        hung.served.wait_for(&format!("{place}: it did not answer within 4s"));
+        hung.served.wait_for("the search goes on without it");
+        hung.served.wait_until_ready();
+        assert_eq!(picture(&hung.scratch), "[3/2] [UU_]");
+        hung.member.go_on();
+        assert_eq!(hung.served.stop().code, Some(0));
+    }
+    // Without --run-after it is the limit for members; the array is not started degraded, as ever.
+    let Hung { member, served, scratch } = hung(&["--member-timeout", "3s"], false);
+    served.wait_for("mount/member: it did not answer within 3s");
+    served.wait_for("--run to start degraded");
+    member.go_on();
+    served.end().expect_refused(&["cannot start the array: "]);
+    drop(member);
+    drop(scratch);
+}
+
+#[test]
+fn a_place_that_answers_late_is_not_left_out() {
+    let hung = hung(&["--run-after", "600s"], false);
+    hung.served.wait_for("mount/member: it does not answer; waiting for up to 600s");
+    hung.member.go_on();
+    hung.served.wait_until_ready();
+    assert_eq!(picture(&hung.scratch), "[3/3] [UUU]");
+    assert_eq!(hung.served.stop().code, Some(0));
+}
+
+#[test]
+fn a_search_that_waits_for_a_place_ends_with_sigterm() {
+    let hung = hung(&["--detached", "--run-after", "600s"], false);
+    hung.served.wait_for("mount/member: it does not answer; waiting for up to 600s");
+    hung.served.signal(rustix::process::Signal::TERM);
+    // What the server has taken, the kernel lets nobody give up before it answers or is gone.
+    drop(hung.member);
+    assert_eq!(hung.served.end().code, None, "the signal ends it");
 }

@@ -211,7 +211,7 @@ impl ServeArgs {
         self.arrays.groups_or(&self.members)
     }
 
-    /// What --uuid looks for. `time_max`: how long a member may take to answer.
+    /// What --uuid looks for. `time_max`: how long a place may take to answer without --run-after.
     pub(crate) fn search(&self, time_max: Option<Duration>) -> Option<Search<'_>> {
         let uuid = self.uuid?;
         Some(Search { uuid, places: &self.members, run_after: self.run_after, time_max })
