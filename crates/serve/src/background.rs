@@ -9,11 +9,11 @@
 //!   server    a session of its own -> start ... ready -> the log file gets its name -> URIs -> closes stdout
 //! ```
 
-use crate::log::{self, print, warn};
+use crate::log::{self, warn};
 use crate::names;
 use crate::runtime::{self, RuntimeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::setsid;
+use rustix::process::{Resource, getrlimit, setsid};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -115,7 +115,8 @@ pub fn serve(words: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Back
     // If stderr is closed, the log has it all.
     let lines = server.wait(|said| drop(io::stderr().lock().write_all(said)))?;
     if !lines.is_empty() {
-        print(&String::from_utf8_lossy(&lines));
+        // The server runs, and stays.
+        log::print_or_warn(&String::from_utf8_lossy(&lines));
         return Ok(ExitCode::SUCCESS);
     }
     let status = server.child.wait().map_err(failed(&log))?;
@@ -128,6 +129,12 @@ pub fn serve(words: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Back
             String::new()
         };
         warn(&format!("the server in the background has ended: {status}{place}"));
+    }
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| server.passed_on >= *limit) {
+        warn(&format!(
+            "its log could hold no more than {limit} bytes, because that is the limit on file sizes (ulimit -f, \
+             LimitFSIZE=): raise it, or leave --background out to see why it ended"
+        ));
     }
     // A server that is told to stop before it is ready ends with success, but nothing is served.
     Ok(code.filter(|code| *code != 0).map_or(ExitCode::FAILURE, ExitCode::from))

@@ -239,6 +239,22 @@ pub fn print(text: &str) {
     }
 }
 
+/// Text on stdout about what is done and stays. A command that cannot print it has not failed: it says so on stderr, with
+/// the text.
+pub fn print_or_warn(text: &str) {
+    match write(io::stdout(), text.as_bytes()) {
+        Ok(()) => {}
+        Err(error) => {
+            let lines: Vec<&str> = text.lines().collect();
+            let error = uraid_host::io_text(&io::Error::from(error));
+            warn(&format!(
+                "cannot write to stdout: {error}; all is done, and this is missing there: {}",
+                lines.join(", ")
+            ));
+        }
+    }
+}
+
 /// Whether some text could not be printed.
 pub fn print_failed() -> bool {
     PRINT_FAILED.load(Ordering::Relaxed)

@@ -30,7 +30,7 @@ use system::Mounts;
 use uraid_host::Window;
 use uraid_serve::background::BackgroundError;
 use uraid_serve::client::{self, ClientError};
-use uraid_serve::log::print;
+use uraid_serve::log::{print, print_or_warn};
 use uraid_serve::member_name::NameError;
 use uraid_serve::report::Report;
 use uraid_serve::runtime::RuntimeError;
@@ -272,7 +272,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<(), MountError> {
     disk.keep();
     let log = place.keep();
     let log = if has_server { format!("; its log is {}", log.display()) } else { String::new() };
-    print(&format!("{}: mounted at {} by {}{log}\n", report.name, folder.display(), device.display()));
+    print_or_warn(&format!("{}: mounted at {} by {}{log}\n", report.name, folder.display(), device.display()));
     Ok(())
 }
 

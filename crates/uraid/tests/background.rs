@@ -78,6 +78,22 @@ fn it_returns_when_the_array_is_served_and_serves_on() {
 }
 
 #[test]
+fn a_standard_output_that_is_full_is_said_and_the_array_is_served() {
+    let scratch = Scratch::new();
+    let members = home(&scratch);
+    let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+    let output = scratch.command(words(&[], &members)).stdout(full).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("cannot write to stdout: ") && said.contains(", and this is missing there: nbd+unix:"),
+        "{said}"
+    );
+    assert!(server_of(&scratch, "home")["pid"].is_u64());
+    scratch.stop_when_left("home");
+}
+
+#[test]
 fn several_arrays_and_files_are_all_named() {
     let scratch = Scratch::new();
     let (left, right) = (scratch.members("l", 2, 6 * MIB), scratch.members("r", 2, 6 * MIB));
