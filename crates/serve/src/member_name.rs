@@ -146,10 +146,12 @@ pub(crate) fn absolute(name: &str) -> String {
     if let Some((_, rest)) = name.strip_prefix("bad:").and_then(BadSectors::split) {
         return format!("{}{}", &name[..name.len() - rest.len()], absolute(rest));
     }
-    let (path, part) = cut(name).filter(|(path, _)| Path::new(path).exists()).unwrap_or((name, ""));
+    let cut = cut(name).filter(|(path, _)| Path::new(path).exists());
+    let path = cut.map_or(name, |(path, _)| path);
     let found = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     let found = found.map_or_else(|_| path.to_owned(), |path| path.to_string_lossy().into_owned());
-    if part.is_empty() { found } else { format!("{found}@{part}") }
+    // `disk@` is no name of the file `disk`.
+    cut.map_or(found.clone(), |(_, part)| format!("{found}@{part}"))
 }
 
 fn parse(part: &str) -> Option<Part> {

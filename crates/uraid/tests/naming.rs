@@ -113,3 +113,20 @@ fn arrays_of_one_name_in_two_servers_are_told_apart_too() {
     scratch.uraid(["stop", "--scan"]).expect_done();
     assert_eq!(one.end().code, Some(0));
 }
+
+#[test]
+fn a_member_with_an_at_sign_and_nothing_behind_it_is_none() {
+    let scratch = Scratch::new();
+    let (server, _) = served(&scratch, [("h", "five"), ("h", "six")]);
+    let member = scratch.path("disk0-0");
+    let member = member.to_str().expect("text");
+    for word in [format!("{member}@"), format!("bad:1:{member}@"), format!("{member}@@")] {
+        for command in ["fail", "remove"] {
+            scratch.uraid([command, "five", &word]).expect_refused(&[&word]);
+        }
+        scratch.uraid(["detail", &word]).expect_refused(&[]);
+        assert_eq!(slots(&scratch, "five"), "[2/2] [UU]", "{word}");
+    }
+    scratch.uraid(["stop", "--all", "five"]).expect_done();
+    assert_eq!(server.end().code, Some(0));
+}
