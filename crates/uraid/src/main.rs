@@ -21,6 +21,7 @@ mod mdstat;
 mod mount;
 #[cfg(test)]
 mod mutated_members;
+mod no_member;
 mod probe;
 mod program;
 mod search;
@@ -44,9 +45,13 @@ fn main() -> ExitCode {
 fn command() -> ExitCode {
     // A write beyond the limit on file sizes is an error that is told.
     uraid_host::ignore_signals_of_writes();
-    let outcome = run(&cli::Cli::read().command);
+    let command = cli::Cli::read().command;
+    let outcome = run(&command);
     if let Err(error) = &outcome {
         complain(&**error);
+    }
+    if !matches!(outcome, Ok(ExitCode::SUCCESS)) {
+        no_member::explain(&command);
     }
     for path in asking::unanswered() {
         warn(&format!("{path}: it has not answered: the kernel may keep this process until it does"));

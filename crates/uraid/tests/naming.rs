@@ -130,3 +130,37 @@ fn a_member_with_an_at_sign_and_nothing_behind_it_is_none() {
     scratch.uraid(["stop", "--all", "five"]).expect_done();
     assert_eq!(server.end().code, Some(0));
 }
+
+/// The commands that take members, or files, and no arrays.
+#[test]
+fn the_name_of_a_running_array_in_the_place_of_a_member_is_explained() {
+    let scratch = Scratch::new();
+    let (server, _) = served(&scratch, [("h", "five"), ("h", "six")]);
+    let first = scratch.path("disk0-0");
+    let out = scratch.path("out");
+    let explained = format!(
+        "five: is no file or device, but a running array is called that: `uraid detail five` shows it; \
+                             this command takes its members, {} ",
+        first.display()
+    );
+    let out = out.to_str().expect("text");
+    for words in [
+        &["copy", "five", out][..],
+        &["zero-superblock", "five"],
+        &["serve", "five"],
+        &["serve", "--background", "five"],
+        &["update", "name", "--name", "x", "five"],
+    ] {
+        let done = scratch.uraid(words).expect_refused(&[&explained, ", once it is stopped: `uraid stop five`"]);
+        assert_eq!(done.stderr.matches("is no file or device").count(), 1, "{words:?}: {done:?}");
+    }
+    let done = scratch.uraid(["examine", "five"]).expect_refused(&[&explained]);
+    assert!(!done.stderr.contains("once it is stopped"), "{done:?}");
+    // Of what is a file, or no array, nothing is said.
+    for word in [first.to_str().expect("text"), "seven"] {
+        let done = scratch.uraid(["serve", word]);
+        assert!(done.code == Some(1) && !done.stderr.contains("is no file or device"), "{done:?}");
+    }
+    scratch.uraid(["stop", "--all", "five"]).expect_done();
+    assert_eq!(server.end().code, Some(0));
+}
