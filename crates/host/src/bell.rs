@@ -2,7 +2,7 @@
 //! Owns: [`Bell`]. Not here: when it is rung (`door`), who waits for it (`ring`).
 //! Invariant: once rung, it wakes every waiter until it is silenced.
 
-use crate::sys;
+use crate::{limits, sys};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// An eventfd: readable once rung.
@@ -10,7 +10,7 @@ pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     pub(crate) fn new() -> Bell {
-        Bell(sys::eventfd().expect("the system has one more eventfd at start"))
+        Bell(limits::eventfd_or_end())
     }
 
     pub(crate) fn ring(&self) {

@@ -1,10 +1,13 @@
 //! Open file descriptors: their limit, and those that this process was given.
-//! Owns: raising the soft limit, and the refusal if that is not enough; which descriptors a child inherits. Not here:
-//! opening anything.
+//! Owns: raising the soft limit, and the refusal if that is not enough; the end for lack of an eventfd; which descriptors a
+//! child inherits. Not here: opening anything else.
 //! Invariant: a process that starts has room for its members, rings and mailboxes, and for clients.
 
+use crate::panic_hook;
+use crate::sys::{self, Errno};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// Descriptors beside those of shards, members and clients: the three standard ones, and some for short-lived files.
 const SLACK: u64 = 16;
@@ -38,6 +41,19 @@ pub fn ensure_descriptors(members: usize, shards: u16) -> Result<(), TooFewDescr
     }
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).map_err(|_| TooFewDescriptors { found, expected })
+}
+
+/// An eventfd. Where the system has none, ends the process with an error: nothing can wake a thread without it. Arrays are
+/// left as after a kill; a server has made sure before that there is room (`ensure_descriptors`).
+pub(crate) fn eventfd_or_end() -> OwnedFd {
+    sys::eventfd().unwrap_or_else(|Errno(os)| {
+        let error = io::Error::from_raw_os_error(os);
+        panic_hook::say(&format!(
+            "uraid: cannot make an eventfd: {}; how many open files there may be say `ulimit -n` and LimitNOFILE=\n",
+            crate::io_text(&error)
+        ));
+        std::process::exit(1)
+    })
 }
 
 /// Lets programs that this process starts inherit no descriptor but those that they are given: also none that this process

@@ -48,6 +48,9 @@ pub(crate) enum DoctorError {
     /// The array was not started to be read.
     #[error(transparent)]
     Run(#[from] StackError),
+    /// The system has no more threads.
+    #[error("cannot start the thread that looks at the array")]
+    Thread(#[source] io::Error),
     /// A running array without an export that this process may use.
     #[error("{array}: has no export to read it by")]
     NoExport { array: String },

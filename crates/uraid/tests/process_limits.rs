@@ -1,5 +1,5 @@
 //! Limits that a shell, systemd or a container sets for the process.
-//! Owns: file sizes, processor time, stack. Not here: open files and memory (`members`, `memory`).
+//! Owns: file sizes, processor time, stack, threads. Not here: open files and memory of a server (`members`, `memory`).
 
 use crate::common::{MIB, Scratch, Served, pattern};
 use std::path::{Path, PathBuf};
@@ -92,4 +92,40 @@ fn a_small_stack_is_enough() {
             assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
     }
+}
+
+/// Threads count as data, and so does the heap.
+#[test]
+fn too_few_threads_or_open_files_are_an_error_that_says_so() {
+    let scratch = Scratch::new();
+    array(&scratch);
+    let doctor = |limits: String| {
+        let done = Served::start(&mut limited(&scratch, &limits, &["doctor", "m0", "m1"])).end();
+        assert!(!done.stderr.contains("panicked"), "{limits}: {done:?}");
+        done
+    };
+    // Which thread is the one too many, and whether it is one or the heap, is the allocator's matter.
+    for kibibytes in [1000, 1500, 2000, 2500, 3000, 4000] {
+        let done = doctor(format!("-d {kibibytes}"));
+        let is_told = done.stderr.contains("cannot start the thread that looks at the array: ")
+            || done.stderr.contains("cannot be started: ")
+            || done.stderr.contains("memory allocation of ");
+        assert!(done.code == Some(0) || is_told, "{kibibytes}: {done:?}");
+    }
+    // Standard streams, two members, and then the eventfd: not one more, or a few.
+    doctor("-n 5".to_owned()).expect_refused(&["cannot make an eventfd: too many open files"]);
+    for files in 6..10 {
+        let done = doctor(format!("-n {files}"));
+        assert!(matches!(done.code, Some(0 | 1)), "{files}: {done:?}");
+    }
+    let other = scratch.members("n", 2, 8 * MIB);
+    scratch.create("other", "-l 1 -n 2 --assume-clean", &other);
+    let arrays = ["serve", "--array", "m0", "m1", "--array", "n0", "n1"];
+    let served = Served::start(scratch.command(arrays).current_dir(scratch.path("")));
+    served.wait_until_ready();
+    // Each array is asked on a thread of its own, if there is room.
+    let output = limited(&scratch, "-d 3000", &["list"]).output().expect("sh runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("home ") && told.contains("other "), "{output:?}");
+    assert_eq!(served.stop().code, Some(0));
 }

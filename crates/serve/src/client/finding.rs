@@ -10,6 +10,7 @@ use crate::{asking, member_name, names, runtime};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 /// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
@@ -163,12 +164,15 @@ pub fn running() -> Result<Running, ClientError> {
 /// has not answered.
 fn answers(sockets: Vec<PathBuf>) -> impl Iterator<Item = Result<(usize, Client, Report), ClientError>> {
     let (sender, receiver) = mpsc::channel();
-    let asked = sockets.into_iter().enumerate().map(|(place, path)| {
-        let sender = sender.clone();
+    for (place, path) in sockets.into_iter().enumerate() {
+        let answer = sender.clone();
+        let (own, asked) = (path.clone(), thread::Builder::new().name("uraid-ask".to_owned()));
         // If sending fails, the caller had all the answers it wanted and has dropped the receiver.
-        std::thread::spawn(move || drop(sender.send((place, ask(&path)))));
-    });
-    asked.for_each(drop);
+        if asked.spawn(move || drop(answer.send((place, ask(&own))))).is_err() {
+            // No thread could be started, so this one asks.
+            let _ = sender.send((place, ask(&path)));
+        }
+    }
     drop(sender);
     receiver.into_iter().filter_map(|(place, answer)| match answer {
         Ok((client, report)) => Some(Ok((place, client, report))),
@@ -188,7 +192,7 @@ fn ask(path: &Path) -> Result<(Client, Report), ClientError> {
     match once() {
         // It ends just now, or has more callers than places.
         Err(ClientError::NoAnswer { source, .. }) if is_ended(source.kind()) => {
-            std::thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(50));
             once()
         }
         outcome => outcome,

@@ -10,6 +10,7 @@ use std::io;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::Builder;
 use std::time::Duration;
 use uraid_arrays::ArrayIndex;
 use uraid_bench::nbd::{NbdError, Reader};
@@ -92,7 +93,7 @@ fn read_stopped<T: Send>(members: &[String], look: impl FnOnce(&mut Read<'_>) ->
     // The only shard takes this. It is a mutex because the closure must be shareable between threads.
     let queue = Mutex::new(Some(queue));
     std::thread::scope(|scope| {
-        let looked = scope.spawn(move || {
+        let looked = Builder::new().spawn_scoped(scope, move || {
             look(&mut |at, into| {
                 let (answer, answered) = channel();
                 let ended = || io::Error::other("the array has ended");
@@ -101,6 +102,7 @@ fn read_stopped<T: Send>(members: &[String], look: impl FnOnce(&mut Read<'_>) ->
                 Ok(())
             })
         });
+        let looked = looked.map_err(DoctorError::Thread)?;
         let outcome = one_shot::run(&stack, true, async |arrays| {
             let queue = queue.lock().ok().and_then(|mut queue| queue.take()).expect("one shard takes it once");
             while let Some((at, bytes, answer)) = next(&queue, arrays.local()).await {
