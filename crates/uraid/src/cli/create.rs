@@ -41,6 +41,8 @@ EXAMPLES
       uraid create -l 1 -n 2 -b internal --write-behind -N away /dev/sdb --write-mostly /dev/nbd0
   A raid6 of eight disks with chunks of 64 KiB:
       uraid create -l 6 -n 8 -c 64K -N pool /dev/sd[b-i]
+  A raid5 of three disks, and a hot spare, which takes the slot of the first one that fails:
+      uraid create -l 5 -n 3 -x 1 -N safe /dev/sd[b-e]
   A raid10 with two far copies, one member to come later:
       uraid create -l 10 -n 4 -p f2 -N fast /dev/sdb /dev/sdc /dev/sdd missing
   A stripe over two raid6 arrays (raid60):

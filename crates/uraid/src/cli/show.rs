@@ -244,10 +244,10 @@ EXAMPLES
   uraid mdstat --json | jq '.[] | {name, state, resync, recovery}'
 
   Personalities : [linear] [raid0] [raid1] [raid10] [raid4] [raid5] [raid6]
-  home : active raid5 disk0[0] disk1[1] disk2[2](F) disk3[3](S)
+  md127 : active raid5 disk0[0] disk1[1] disk2[2](F) disk3[3](S)
         2093056 blocks super 1.2 level 5, 512k chunk, algorithm 2 [3/2] [UU_]
 
-  work : active raid1 disk4[0] disk5[1]
+  md126 : active raid1 disk4[0] disk5[1]
         1046528 blocks super 1.2 [2/2] [UU]
         [==>..................]  resync = 12.6% (132096/1046528) finish=0.4min speed=33024K/sec
 
