@@ -73,11 +73,8 @@ fn without_a_member_an_array_starts_after_a_crash_only_by_its_logs() {
             let present: Vec<PplState> = (0..3).filter(|slot| *slot != away).map(|slot| states[slot]).collect();
             let mut members = logged(states, true);
             members.remove(away);
-            let starts = match present[..] {
-                [PplState::Damaged, _] | [_, PplState::Damaged] => false,
-                [PplState::Empty, PplState::Empty] => false,
-                _ => true,
-            };
+            let is_lost = present.contains(&PplState::Damaged);
+            let starts = !is_lost && present[..] != [PplState::Empty; 2];
             match plan(&members, &RUN) {
                 Ok(plan) => assert!(starts && plan.is_complete, "{states:?} without {away}: {plan:?}"),
                 Err(AssembleError::DirtyDegraded { .. }) => assert!(!starts, "{states:?} without {away}"),
