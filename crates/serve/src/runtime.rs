@@ -19,6 +19,7 @@ pub use elsewhere::say_not_shown;
 
 use rustix::fs::Stat;
 use rustix::process::geteuid;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walk::{Absent, Unfit, walk};
 
@@ -100,8 +101,9 @@ fn places() -> Vec<Place> {
         return vec![Place::new("/run/uraid")];
     }
     let of_session = [set("XDG_RUNTIME_DIR"), Some(PathBuf::from(format!("/run/user/{own}")))];
+    // One of this user's that others could change is refused, not passed over: the check says why.
     let is_own = |path: &PathBuf| {
-        path.is_absolute() && walk(path, Absent::Leave).is_ok_and(|status| status.is_some_and(|it| it.st_uid == own))
+        path.is_absolute() && std::fs::metadata(path).is_ok_and(|status| status.is_dir() && status.uid() == own)
     };
     let of_session = of_session.into_iter().flatten().filter(is_own);
     let mut places: Vec<Place> = of_session.map(|path| Place::new(path.join("uraid"))).collect();

@@ -96,6 +96,12 @@ fn a_user_without_a_login_session_has_a_private_directory_which_is_found_from_a_
     for directory in [&session, &other, Path::new("relative"), Path::new("/nowhere"), Path::new("")] {
         user.expect_runs(&[("XDG_RUNTIME_DIR", directory)], &user.fallback());
     }
+    // One of the user's own that others may change is refused, and nothing is put elsewhere.
+    let shared = user.folder("shared", 0o777);
+    for words in ["list", "serve --background m0 m1"] {
+        let line = format!("uraid: the runtime directory {}/uraid is not used: ", shared.display());
+        user.uraid(&[("XDG_RUNTIME_DIR", &shared)], words).expect_refused(&[&line, "writ"]);
+    }
     assert!(user.uraid(&[("XDG_RUNTIME_DIR", &session)], "mdstat").expect_done().stdout.contains(" : active raid"));
     let elsewhere = user.folder("elsewhere", 0o700);
     assert_eq!(user.uraid(&[("URAID_RUNTIME_DIR", &elsewhere)], "list").expect_done().stdout, "");
