@@ -1,5 +1,5 @@
 //! What the system uses a file for: swap space, or a loop device on it, or on that, which is mounted, swap space, or has a
-//! user of its own, here or in another namespace.
+//! user of its own.
 //! Owns: [`system_use`]. Not here: locks of other processes (`locks`), users of a block device itself, which the kernel
 //! guards with O_EXCL.
 //! Invariant: only what the system says now. What it hides from this user counts as no use.
@@ -10,7 +10,6 @@ use super::origin::{identity, under_loop};
 use super::registration::Identity;
 use std::fs;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How many loop devices on loop devices are followed; the kernel allows fewer.
@@ -69,17 +68,7 @@ fn loop_use(folder: &Path, (file, bytes): (Identity, &Range<u64>), uses: &Uses, 
     }
     let parts = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let parts: Vec<PathBuf> = parts.filter(|part| part.join("partition").exists()).collect();
-    let all = || std::iter::once(folder).chain(parts.iter().map(PathBuf::as_path));
-    all().find_map(|part| part_use(part, uses, floors)).or_else(|| all().find_map(claim))
-}
-
-/// A claim that nothing explains here, of a loop device or of a partition of one.
-fn claim(part: &Path) -> Option<String> {
-    let name = part.file_name()?.to_string_lossy().into_owned();
-    let opened =
-        fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NOCTTY).open(format!("/dev/{name}"));
-    let is_claimed = opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY));
-    is_claimed.then(|| format!("is what /dev/{name} shows, which is in use where it cannot be seen from here, as by a mount in a container: end that"))
+    std::iter::once(folder).chain(parts.iter().map(PathBuf::as_path)).find_map(|part| part_use(part, uses, floors))
 }
 
 /// The use of a loop device or of a partition of one.
