@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const MEMBER_BYTES: u64 = 26 * MIB;
 /// Where what writes and reads, in bytes of the array of about 96 MiB.
 const FIO_BYTES: u64 = 32 * MIB;
+/// What the server says of the full member.
+const FULL: &str = "no space left under the member";
 const PROBES_AT: u64 = 64 * MIB;
 const RUDE_AT: u64 = 80 * MIB;
 const HANG_MAX: Duration = Duration::from_secs(2);
@@ -147,6 +149,12 @@ impl Rig {
                 self.full.fill();
                 // From here on also much that was never written, for which there is no room.
                 fio_bytes.store(2 * FIO_BYTES, Ordering::Relaxed);
+                // The run of fio that is under way ends first.
+                let limit = Instant::now() + Duration::from_secs(300);
+                while !self.served.stderr().contains(FULL) {
+                    assert!(Instant::now() < limit, "no write has met the full member: {}", self.served.stderr());
+                    std::thread::sleep(Duration::from_millis(50));
+                }
             }
             5 => self.pulled.pull(),
             _ => {}
@@ -192,7 +200,7 @@ fn fio_finds_what_it_wrote_while_members_hang_are_failed_and_pulled_among_rude_c
     let said = rig.served.stderr();
     assert!(!said.contains("frozen"), "{said}");
     assert_eq!(said.matches(" is faulty: ").count(), 2, "the full one and the pulled one, no other: {said}");
-    assert!(said.contains("no space left under the member"), "{said}");
+    assert!(said.contains(FULL), "{said}");
     // Buffers take memory when they are first used, as they all are while a member hangs; then it is flat. Rude clients
     // have up to 100 descriptors at a time.
     let (settled, last) = (used[3], used[PHASES.len() - 1]);
