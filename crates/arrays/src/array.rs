@@ -1,6 +1,8 @@
-//! The engine's array on the host's machine, compiled once.
-//! Owns: [`HostArray`]. Not here: what an array does (`uraid_engine::Array`), what it is built from (`build`).
-//! Invariant: no caller sees the type of a command's future.
+//! The engine's array on the host's machine, compiled once, and its members: devices of the host, or other such arrays.
+//! Owns: [`HostArray`], [`ArrayMember`], which implements `Device`. Not here: what an array does (`uraid_engine::Array`),
+//! what it is built from, which array is whose member (`build`), the devices.
+//! Invariant: no caller sees the type of a command's future. A request to a member array runs to its end even if its
+//! future is dropped. If a write were dropped half-way, no superblock would record which members have it.
 //!
 //! The engine is generic, and the body of an `async fn` is compiled in every crate that awaits it, with all that it
 //! awaits. So commands and rare requests give futures in a box, and are compiled here, with everything that mail starts.
@@ -8,20 +10,23 @@
 //! than half of what the engine adds. `inline(never)`: a small function is compiled in every crate that calls it, with
 //! all that it names.
 
-use crate::member::{ArrayMember, HostWorld};
+use crate::recorder::Recorder;
+use crate::world::ShardWorld;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
+use uraid_block::local::oneshot;
 use uraid_block::{
     Allocation, Device, Fua, Geometry, IoError, Range, ReadPieces, Sector, Sectors, Slot, SlotSet, WritePieces,
 };
 use uraid_engine::{
     AccessError, AddError, Array, ChangeBitmapError, CheckError, Checked, Config, Counters, FailError, FlagError,
     FormerMember, Mail, MemberCounts, PassError, Progress, ReAddError, RemoveError, ReplaceError, SpeedLimits,
-    StartError, StartPlan, Status, StopError, Vacancy,
+    StartError, StartPlan, Status, StopError, Vacancy, World,
 };
 use uraid_format::create::BitmapToAdd;
 use uraid_format::{MemberFlag, Superblock};
+use uraid_host::{Member, Trace};
 use uraid_layout::Layout;
 
 /// The future of a command.
@@ -193,5 +198,152 @@ impl Device for HostArray {
     #[inline(never)]
     fn allocation(&self, range: Range) -> impl Future<Output = Result<Allocation, IoError>> {
         Box::pin(self.0.allocation(range)) as Command<'_, _>
+    }
+}
+
+/// One shard of the host as the world of one array.
+pub type HostWorld = ShardWorld<ArrayMember>;
+
+/// A member as one shard drives it.
+pub enum ArrayMember {
+    /// A file, a block device, memory.
+    Host(Member),
+    /// An array of the level below, on the same shard.
+    Array(InnerArray),
+    /// Nothing: it only records.
+    Recorder(Recorder),
+}
+
+/// A member array, and the shard that runs its work.
+pub struct InnerArray {
+    pub(crate) array: Rc<HostArray>,
+    pub(crate) world: HostWorld,
+}
+
+/// The future of an array's request contains those of its members' requests. Members may be arrays, so it is boxed
+/// here.
+type Work<T> = Pin<Box<dyn Future<Output = Result<T, IoError>>>>;
+
+impl InnerArray {
+    async fn run<T: 'static>(&self, work: impl FnOnce(Rc<HostArray>) -> Work<T>) -> Result<T, IoError> {
+        let (sender, receiver) = oneshot();
+        let work = work(self.array.clone());
+        self.world.spawn(async move { sender.send(work.await) });
+        receiver.await.expect("a task ends with an answer while its shard runs")
+    }
+}
+
+impl ArrayMember {
+    /// The trace of this shard's requests to the member, if it is a device and the host keeps traces.
+    pub(crate) fn trace(&self) -> Option<Rc<Trace>> {
+        match self {
+            ArrayMember::Host(member) => member.trace(),
+            ArrayMember::Array(_) | ArrayMember::Recorder(_) => None,
+        }
+    }
+}
+
+impl Device for ArrayMember {
+    fn geometry(&self) -> &Geometry {
+        match self {
+            ArrayMember::Host(member) => member.geometry(),
+            ArrayMember::Array(inner) => inner.array.geometry(),
+            ArrayMember::Recorder(recorder) => recorder.geometry(),
+        }
+    }
+
+    async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
+        match self {
+            ArrayMember::Host(member) => member.read(at, into).await,
+            ArrayMember::Recorder(recorder) => recorder.read(at, into).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.read(at, into).await })).await
+            }
+        }
+    }
+
+    async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.write(at, from, fua).await,
+            ArrayMember::Recorder(recorder) => recorder.write(at, from, fua).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.write(at, from, fua).await })).await
+            }
+        }
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.flush().await,
+            ArrayMember::Recorder(recorder) => recorder.flush().await,
+            ArrayMember::Array(inner) => inner.run(|array| Box::pin(async move { array.flush().await })).await,
+        }
+    }
+
+    async fn discard(&self, range: Range) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.discard(range).await,
+            ArrayMember::Recorder(recorder) => recorder.discard(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.discard(range).await })).await
+            }
+        }
+    }
+
+    async fn write_zeroes(&self, range: Range) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.write_zeroes(range).await,
+            ArrayMember::Recorder(recorder) => recorder.write_zeroes(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.write_zeroes(range).await })).await
+            }
+        }
+    }
+
+    async fn punch_hole(&self, range: Range) -> Result<(), IoError> {
+        match self {
+            ArrayMember::Host(member) => member.punch_hole(range).await,
+            ArrayMember::Recorder(recorder) => recorder.punch_hole(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.punch_hole(range).await })).await
+            }
+        }
+    }
+
+    fn mark_dead(&self) {
+        match self {
+            ArrayMember::Host(member) => member.mark_dead(),
+            ArrayMember::Recorder(recorder) => recorder.mark_dead(),
+            // The array ends its requests by itself, once it has failed those of its members that do not answer.
+            ArrayMember::Array(_) => {}
+        }
+    }
+
+    fn cut_reads(&self) {
+        match self {
+            ArrayMember::Host(member) => member.cut_reads(),
+            ArrayMember::Recorder(recorder) => recorder.cut_reads(),
+            // The array detects its slow members itself.
+            ArrayMember::Array(_) => {}
+        }
+    }
+
+    fn unanswered_for(&self) -> Duration {
+        match self {
+            ArrayMember::Host(member) => member.unanswered_for(),
+            ArrayMember::Recorder(recorder) => recorder.unanswered_for(),
+            // The member array reports its unanswered requests in its own `detail`.
+            ArrayMember::Array(_) => Duration::ZERO,
+        }
+    }
+
+    async fn allocation(&self, range: Range) -> Result<Allocation, IoError> {
+        match self {
+            ArrayMember::Host(member) => member.allocation(range).await,
+            ArrayMember::Recorder(recorder) => recorder.allocation(range).await,
+            ArrayMember::Array(inner) => {
+                inner.run(move |array| Box::pin(async move { array.allocation(range).await })).await
+            }
+        }
     }
 }

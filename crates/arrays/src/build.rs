@@ -2,8 +2,7 @@
 //! Owns: [`ArraySetup`], [`build`], the sizes of the host's arenas for the engine's rows. Not here: starting and stopping
 //! (`run`). Invariant: nothing is read or written.
 
-use crate::array::HostArray;
-use crate::member::{ArrayMember, HostWorld, InnerArray};
+use crate::array::{ArrayMember, HostArray, HostWorld, InnerArray};
 use crate::world::{ArrayIndex, ArrayMail};
 use std::rc::Rc;
 use std::time::Duration;

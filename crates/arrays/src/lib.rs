@@ -12,14 +12,14 @@
 mod array;
 mod barrier;
 mod build;
-mod member;
+mod recorded_array;
 mod recorder;
 mod run;
 mod world;
 
-pub use array::HostArray;
+pub use array::{ArrayMember, HostArray, HostWorld, InnerArray};
 pub use build::{ArraySetup, Members, SPIN, build, install, options_for};
-pub use member::{ArrayMember, HostWorld, InnerArray};
-pub use recorder::{MemberRequest, RecordedArray, Recorder};
+pub use recorded_array::RecordedArray;
+pub use recorder::{MemberRequest, Recorder};
 pub use run::{OnShard, Setup, Stop, run, start_and_wait, wait};
 pub use world::{ArrayIndex, ArrayMail, ShardWorld};

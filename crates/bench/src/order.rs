@@ -8,11 +8,10 @@ use crate::figures::median;
 use crate::measure::{self, Case, Sample};
 use crate::on_shards::{self, on_shards};
 use crate::screen::Screen;
-use crate::table::{self, Latency, Row};
+use crate::table::{self, Latency, Row, StreamTrace};
 use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Request, Work};
 use crate::{BenchError, Run, measure_error};
-use serde::Serialize;
 use std::cell::Cell;
 use std::fmt::Write;
 use uraid_arrays::{HostArray, OnShard, Stop};
@@ -32,27 +31,6 @@ const SIZES: [Sectors; 4] = [Sectors(64 * KIB), Sectors(192 * KIB), Sectors(256 
 const OFFSET: Sectors = Sectors(64 * KIB);
 /// How much each stream reads while it is traced: little enough that the members' logs hold every request.
 const TRACED: Sectors = Sectors(256 * 1024 * KIB);
-
-/// One stream's requests to one member.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
-pub(crate) struct StreamTrace {
-    /// Which stream.
-    pub stream: usize,
-    /// Which member.
-    pub member: usize,
-    /// Requests to the member.
-    pub ios: u64,
-    /// Bytes of them all.
-    pub bytes: u64,
-    /// How many requests begin before the end of the request before them.
-    pub descending: u64,
-}
-
-impl StreamTrace {
-    fn mean(self) -> u64 {
-        self.bytes.checked_div(self.ios).unwrap_or(0)
-    }
-}
 
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let target = Target::in_memory(&Trial::new(Level::Raid0, MEMBERS, CHUNK), MEMBER, 0, screen)?;

@@ -5,7 +5,6 @@
 use crate::drive::Side;
 use crate::figures::{Interval, median};
 use crate::measure::{Counted, Outcome, Sample};
-use crate::order::StreamTrace;
 use crate::work::Work;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -30,6 +29,27 @@ impl Latency {
         let at = |quantile| histogram.value_at_quantile(quantile);
         let max = histogram.max();
         (!histogram.is_empty()).then(|| Latency { p50: at(0.5), p99: at(0.99), p99_9: at(0.999), max })
+    }
+}
+
+/// One stream's requests to one member.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub(crate) struct StreamTrace {
+    /// Which stream.
+    pub stream: usize,
+    /// Which member.
+    pub member: usize,
+    /// Requests to the member.
+    pub ios: u64,
+    /// Bytes of them all.
+    pub bytes: u64,
+    /// How many requests begin before the end of the request before them.
+    pub descending: u64,
+}
+
+impl StreamTrace {
+    pub(crate) fn mean(self) -> u64 {
+        self.bytes.checked_div(self.ios).unwrap_or(0)
     }
 }
 

@@ -9,6 +9,7 @@ mod map;
 mod occupied;
 mod order;
 mod output;
+mod output_error;
 mod reshaped;
 mod writer;
 
@@ -17,7 +18,8 @@ use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
 use occupied::Earlier;
 use order::{OrderError, Search, Unknown};
-use output::{Before, Output, OutputError};
+use output::{Before, Output};
+use output_error::OutputError;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

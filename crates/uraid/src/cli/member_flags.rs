@@ -20,6 +20,9 @@ struct Word {
     help: &'static str,
 }
 
+/// The id of the argument that takes an array and members of it.
+pub(super) const ARRAY_AND_MEMBERS: &str = "array_and_members";
+
 const WRITE_MOSTLY: Word = Word {
     long: "write-mostly",
     short: Some('W'),
@@ -76,7 +79,7 @@ impl FromArgMatches for CreateFlags {
 
 impl FromArgMatches for AddFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<AddFlags, Error> {
-        let places = places_of_words(matches, super::membership::ARRAY_AND_MEMBERS);
+        let places = places_of_words(matches, ARRAY_AND_MEMBERS);
         flags_of(matches, OF_ADD, &places).map(AddFlags)
     }
 

@@ -1,7 +1,7 @@
 //! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast` on the command line.
 //! Owns: their options and help texts. Not here: what they do (`crate::detail`, `uraid_serve::overseer`).
 
-use super::member_flags::AddFlags;
+use super::member_flags::{ARRAY_AND_MEMBERS, AddFlags};
 use super::usage_error_of;
 use clap::{Arg, Args};
 use std::path::PathBuf;
@@ -157,9 +157,6 @@ pub(crate) struct FlagArgs {
     #[arg(long)]
     pub clear: bool,
 }
-
-/// The id of the argument below.
-pub(super) const ARRAY_AND_MEMBERS: &str = "array_and_members";
 
 /// The argument, of commands that take devices only by their paths.
 fn as_devices(arg: Arg) -> Arg {

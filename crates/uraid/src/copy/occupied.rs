@@ -9,7 +9,7 @@
 //! ```
 
 use super::map::{Map, State};
-use super::output::OutputError;
+use super::output_error::OutputError;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};

@@ -3,11 +3,10 @@
 //! Invariant: made anew for every run, from what the host has; it takes a fraction of a second.
 
 use super::kernel::{Kernel, ON_DEMAND};
-use super::machine::Machine;
 use super::{Lab, LabError, at, lab_error, output_of};
 use crate::packages;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs of the host that the guest gets besides busybox.
@@ -16,8 +15,18 @@ const PROGRAMS: &[&str] = &["mdadm"];
 /// The guest's first process: mounts, modules, the disks by name, the script, power off.
 const INIT: &str = include_str!("../../../../tests/vm/init.sh");
 
-/// The archive for one run of a machine.
-pub(crate) fn build(kernel: &Kernel, machine: &Machine) -> Lab<Vec<u8>> {
+/// What one run does in the guest.
+pub(crate) struct Run<'a> {
+    /// A shell script.
+    pub(crate) script: &'a str,
+    /// Its arguments.
+    pub(crate) arguments: &'a [String],
+    /// Programs of the host that the script needs besides those that every guest has.
+    pub(crate) programs: &'a [PathBuf],
+}
+
+/// The archive for one run.
+pub(crate) fn build(kernel: &Kernel, run: &Run<'_>) -> Lab<Vec<u8>> {
     let mut archive = Cpio::default();
     for folder in ["dev", "proc", "sys", "run", "tmp", "root", "etc", "disk", "lab", "lab/modules"] {
         archive.folder(folder);
@@ -33,7 +42,7 @@ pub(crate) fn build(kernel: &Kernel, machine: &Machine) -> Lab<Vec<u8>> {
             None => return lab_error(format!("{name} is missing")),
         }
     }
-    for path in &machine.programs {
+    for path in run.programs {
         let name = path.file_name().and_then(|name| name.to_str()).expect("programs have names");
         archive.program(path, &format!("usr/bin/{name}"))?;
     }
@@ -46,8 +55,8 @@ pub(crate) fn build(kernel: &Kernel, machine: &Machine) -> Lab<Vec<u8>> {
         }
     }
     archive.file("lab/order", order.join("\n").as_bytes(), 0o644);
-    archive.file("lab/script", machine.script.as_bytes(), 0o755);
-    let words: Vec<String> = machine.arguments.iter().map(|word| quoted(word)).collect();
+    archive.file("lab/script", run.script.as_bytes(), 0o755);
+    let words: Vec<String> = run.arguments.iter().map(|word| quoted(word)).collect();
     archive.file("lab/run", format!("exec /bin/sh /lab/script {}\n", words.join(" ")).as_bytes(), 0o755);
     Ok(archive.finish())
 }

@@ -54,6 +54,10 @@ const POWER_CUT: &str = "power-cut";
 const SLOW: &str = ",throttling.iops-write=20";
 
 impl Machine {
+    fn contents(&self) -> initramfs::Run<'_> {
+        initramfs::Run { script: &self.script, arguments: &self.arguments, programs: &self.programs }
+    }
+
     /// Boots, passes on what the script says, and returns the facts among it; a script that fails is an error.
     pub(crate) fn facts(&self) -> Lab<Facts> {
         self.facts_until_cut(&[])
@@ -82,7 +86,7 @@ impl Machine {
         let kernel = kernel(self.release)?;
         let scratch = Scratch::new("uraid-vm")?;
         let initrd = scratch.path.join("initrd");
-        at(&initrd, std::fs::write(&initrd, initramfs::build(&kernel, self)?))?;
+        at(&initrd, std::fs::write(&initrd, initramfs::build(&kernel, &self.contents())?))?;
         let console = scratch.path.join("console");
         let status = scratch.path.join("status");
         let mut command = self.command(&kernel.image, &initrd, &console, &status, slow)?;
