@@ -7,7 +7,7 @@ use crate::programs::{TestProgram, documentation_tests};
 use crate::project::{cargo, target};
 use crate::proof::{self, Region};
 use crate::stage::{Report, Tally};
-use crate::{deep, demo, floors, packages, parsers, project, prove, runner, tidy, vm};
+use crate::{deep, demo, floors, packages, parsers, project, prove, rooms, runner, tidy, vm};
 use std::process::Command;
 
 /// Recorded runs that are kept.
@@ -91,9 +91,11 @@ fn record(report: &Report, command: &str) -> Result<(), String> {
 
 /// All findings of floors, printed. Whether there were none.
 pub(crate) fn floors() -> bool {
-    let (findings, imports) = floors::check(&project::root());
+    let (mut findings, between_crates) = floors::check(&project::root());
+    let (inside, among_files) = rooms::check(&project::root());
+    findings.extend(inside);
     findings.iter().for_each(|finding| println!("{finding}"));
-    println!("floors: {imports} imports, {} findings", findings.len());
+    println!("floors: {between_crates} imports of crates, {among_files} of files, {} findings", findings.len());
     findings.is_empty()
 }
 

@@ -1,17 +1,18 @@
 //! Figures about the sources: their structure, and the size of the results.
-//! Owns: asserts per function, longest function and file, the table of a tree. Not here: import circles (`circles`),
+//! Owns: asserts per function, longest function and file, the table of a tree. Not here: import circles (`imports`), rooms (`rooms`),
 //! figures of proofs (`prove`) and of speed (`bench`).
-//! Invariant: only shipped code counts: no tests, no test modules, no benches, no tools.
+//! Invariant: only shipped code counts in a crate's row: no tests, no test modules, no benches.
 
-use crate::circles;
+use crate::imports;
 use crate::project;
-use crate::source::{Source, words};
+use crate::rooms;
+use crate::source::{self, words};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// The crates of the product; the others are tools.
+/// The others are crates of the product.
 const TOOLS: &[&str] = &["sim", "blackbox", "fuzz", "xtask"];
 
 /// The macros that stop at a wrong state, in release builds, too.
@@ -27,6 +28,9 @@ struct OfCrate {
     longest_function: (usize, String),
     longest_file: (usize, String),
     circles: Vec<Vec<String>>,
+    /// Imports from a room into one above it.
+    arrows_up: usize,
+    top: rooms::Top,
     /// Files with an `impl` of the engine's `Array`.
     implement_array: usize,
 }
@@ -111,12 +115,21 @@ fn build(clone: &Path) -> Result<Value, String> {
 }
 
 fn of_tree(root: &Path) -> Value {
-    let crates: Vec<Value> = project::packages(root)
-        .into_iter()
-        .filter(|(name, _)| !TOOLS.contains(&name.as_str()))
-        .map(|(name, folder)| of_crate(root, name, &folder).to_json())
-        .collect();
-    json!({ "crates": crates, "tracked_bytes": tracked_bytes(root) })
+    let crates: Vec<OfCrate> =
+        project::packages(root).into_iter().map(|(name, folder)| of_crate(root, name, &folder)).collect();
+    let (tools, product): (Vec<&OfCrate>, Vec<&OfCrate>) =
+        crates.iter().partition(|of| TOOLS.contains(&of.name.as_str()));
+    let lines = |crates: &[&OfCrate]| crates.iter().map(|of| of.lines).sum::<usize>();
+    let all: usize = ["crates", "fuzz"].iter().map(|folder| lines_below(root, folder)).sum();
+    let (product, tools) = (lines(&product), lines(&tools));
+    let crates: Vec<Value> = crates.iter().map(OfCrate::to_json).collect();
+    let lines = json!({ "product": product, "tools": tools, "tests": all - product - tools });
+    json!({ "crates": crates, "lines": lines, "tracked_bytes": tracked_bytes(root) })
+}
+
+fn lines_below(root: &Path, folder: &str) -> usize {
+    let texts = project::files(root, Path::new(folder), "rs").into_iter();
+    texts.filter_map(|path| std::fs::read_to_string(root.join(path)).ok()).map(|text| text.lines().count()).sum()
 }
 
 fn tracked_bytes(root: &Path) -> Option<u64> {
@@ -128,12 +141,7 @@ fn tracked_bytes(root: &Path) -> Option<u64> {
 
 fn of_crate(root: &Path, name: String, folder: &Path) -> OfCrate {
     let folder_of_sources = folder.join("src");
-    let read = |path: PathBuf| {
-        let text = std::fs::read_to_string(root.join(&path)).ok()?;
-        Some((path.clone(), shipped(&Source::new(&path, &text))))
-    };
-    let paths = project::files(root, &folder_of_sources, "rs").into_iter().filter(|path| !is_test_file(path));
-    let files: Vec<(PathBuf, Source)> = paths.filter_map(read).collect();
+    let files = source::shipped_files(root, folder);
     let mut figures = OfCrate {
         name,
         files: files.len(),
@@ -143,6 +151,8 @@ fn of_crate(root: &Path, name: String, folder: &Path) -> OfCrate {
         longest_function: (0, String::new()),
         longest_file: (0, String::new()),
         circles: Vec::new(),
+        arrows_up: 0,
+        top: rooms::Top::default(),
         implement_array: 0,
     };
     for (path, source) in &files {
@@ -157,30 +167,11 @@ fn of_crate(root: &Path, name: String, folder: &Path) -> OfCrate {
             figures.longest_function = figures.longest_function.clone().max((function.length, function.name));
         }
     }
-    let below_source = |path: &PathBuf| path.strip_prefix(&folder_of_sources).unwrap_or(path).to_path_buf();
-    figures.circles =
-        circles::find(&files.iter().map(|(path, source)| (below_source(path), source.code.join("\n"))).collect());
+    let imports = rooms::imports_of(&folder_of_sources, &files);
+    figures.circles = imports::circles(&imports);
+    figures.arrows_up = rooms::arrows_up(&figures.name, &imports).len();
+    figures.top = rooms::Top::of(&root.join(&folder_of_sources));
     figures
-}
-
-fn is_test_file(path: &Path) -> bool {
-    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "tests" || name.ends_with("_tests")
-}
-
-/// The file without its test module, which stands at its end.
-fn shipped(source: &Source) -> Source {
-    let is_tests = |at: usize| {
-        source.code[at].trim() == "#[cfg(test)]"
-            && source.code.get(at + 1).is_some_and(|next| next.contains("mod ") && next.contains('{'))
-    };
-    let end = (0..source.code.len()).find(|at| is_tests(*at)).unwrap_or(source.code.len());
-    Source {
-        path: source.path.clone(),
-        lines: source.lines[..end].to_vec(),
-        code: source.code[..end].to_vec(),
-        comments: source.comments[..end].to_vec(),
-    }
 }
 
 fn asserts_in(line: &str) -> usize {
@@ -205,14 +196,18 @@ impl OfCrate {
             "longest_function": { "lines": self.longest_function.0, "name": self.longest_function.1 },
             "longest_file": { "lines": self.longest_file.0, "name": self.longest_file.1 },
             "circles": self.circles,
+            "arrows_up": self.arrows_up,
+            "rooms": self.top.rooms,
+            "loose_files": self.top.files,
             "files_that_implement_array": self.implement_array,
         })
     }
 }
 
 fn table(figures: &Value) -> String {
-    let mut out =
-        String::from("crate       files   lines  functions  asserts  a function  circles (files)  longest function\n");
+    let mut out = String::from(
+        "crate       rooms  loose files  files   lines  functions  asserts  a function  circles (files)  arrows up  longest function\n",
+    );
     for of in figures["crates"].as_array().into_iter().flatten() {
         let number = |key: &str| of[key].as_u64().unwrap_or_default();
         let circles = of["circles"].as_array().map_or(0, Vec::len);
@@ -221,8 +216,10 @@ fn table(figures: &Value) -> String {
         let longest =
             format!("{} {}", of["longest_function"]["lines"], of["longest_function"]["name"].as_str().unwrap_or(""));
         out += &format!(
-            "{:<11} {:>5} {:>7} {:>10} {:>8} {:>11.2} {:>8} {:<7} {longest}\n",
+            "{:<11} {:>5} {:>12} {:>6} {:>7} {:>10} {:>8} {:>11.2} {:>8} {:<7} {:>9}  {longest}\n",
             of["crate"].as_str().unwrap_or(""),
+            number("rooms"),
+            number("loose_files"),
             number("files"),
             number("lines"),
             number("functions"),
@@ -230,6 +227,7 @@ fn table(figures: &Value) -> String {
             per_function,
             circles,
             largest.map_or(String::new(), |files| format!("({files})")),
+            number("arrows_up"),
         );
     }
     for of in figures["crates"].as_array().into_iter().flatten() {
@@ -237,6 +235,9 @@ fn table(figures: &Value) -> String {
             out += &format!("files of {} that implement Array: {files}\n", of["crate"].as_str().unwrap_or(""));
         }
     }
+    let lines = |of: &str| figures["lines"][of].as_u64().unwrap_or_default();
+    let (product, tests, tools) = (lines("product"), lines("tests"), lines("tools"));
+    out += &format!("lines of Rust: product {product}, tests {tests}, tools {tools}\n");
     out += &format!("bytes of the files in a clone: {}\n", figures["tracked_bytes"]);
     if let Some(build) = figures.get("build") {
         out += &format!(
@@ -250,6 +251,7 @@ fn table(figures: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::{Source, shipped};
 
     #[test]
     fn only_asserts_of_shipped_code_count() {

@@ -2,7 +2,6 @@
 
 mod bench;
 mod ci;
-mod circles;
 mod citations;
 mod deep;
 mod demo;
@@ -11,6 +10,7 @@ mod documents;
 mod figures;
 mod floors;
 mod fuzz;
+mod imports;
 mod messages;
 mod mutants;
 mod packages;
@@ -19,6 +19,7 @@ mod programs;
 mod project;
 mod proof;
 mod prove;
+mod rooms;
 mod runner;
 mod source;
 mod stage;

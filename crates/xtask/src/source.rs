@@ -1,7 +1,9 @@
 //! Rust source split into what is code, what is comment, and what is text in quotes.
-//! Owns: a lexer that knows comments, strings, raw strings and character literals. Not here: any rule (`tidy`, `floors`).
+//! Owns: a lexer that knows comments, strings, raw strings and character literals; which files of a crate are shipped.
+//! Not here: any rule (`tidy`, `floors`).
 //! Invariant: every blanked copy has the lines and columns of the original.
 
+use crate::project;
 use std::path::{Path, PathBuf};
 
 /// One file in three forms: the whole text, only its code, only its comments.
@@ -184,6 +186,37 @@ fn char_literal_end(chars: &[char], at: usize) -> Option<usize> {
         // Longest: '\u{10ffff}'.
         '\\' => (at + 3..at + 14).find(|next| chars.get(*next) == Some(&'\'')),
         _ => (chars.get(at + 2) == Some(&'\'')).then_some(at + 2),
+    }
+}
+
+/// The sources below `folder/src` that are shipped: no file of tests, and none's test module. Paths from `root` on.
+pub(crate) fn shipped_files(root: &Path, folder: &Path) -> Vec<(PathBuf, Source)> {
+    let paths = project::files(root, &folder.join("src"), "rs").into_iter().filter(|path| !is_test_file(path));
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(root.join(&path)).ok()?;
+        let source = shipped(&Source::new(&path, &text));
+        Some((path, source))
+    };
+    paths.filter_map(read).collect()
+}
+
+fn is_test_file(path: &Path) -> bool {
+    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    name == "tests" || name.ends_with("_tests")
+}
+
+/// The file without its test module, which stands at its end.
+pub(crate) fn shipped(source: &Source) -> Source {
+    let is_tests = |at: usize| {
+        source.code[at].trim() == "#[cfg(test)]"
+            && source.code.get(at + 1).is_some_and(|next| next.contains("mod ") && next.contains('{'))
+    };
+    let end = (0..source.code.len()).find(|at| is_tests(*at)).unwrap_or(source.code.len());
+    Source {
+        path: source.path.clone(),
+        lines: source.lines[..end].to_vec(),
+        code: source.code[..end].to_vec(),
+        comments: source.comments[..end].to_vec(),
     }
 }
 

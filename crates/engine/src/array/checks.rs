@@ -3,9 +3,9 @@
 
 use super::Array;
 use crate::World;
-use crate::findings::Checked;
-use crate::passes::CheckError;
-use crate::progress::{PassKind, SpeedLimits};
+use crate::pass::passes::CheckError;
+use crate::words::findings::Checked;
+use crate::words::progress::{PassKind, SpeedLimits};
 
 impl<W: World> Array<W> {
     /// Begins a check: compares all copies, or parity with data, beside requests, and changes nothing but sectors that a

@@ -5,8 +5,8 @@
 //! Spec: docs/md/formats.md#bitmap.
 
 use super::{Place, ReadOnlyReason, StartPlan};
-use crate::mark::{self, Mark};
-use crate::progress;
+use crate::words::mark::{self, Mark};
+use crate::words::progress;
 use uraid_block::Sectors;
 use uraid_format::Features;
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};

@@ -14,8 +14,8 @@
 use super::error::{AssembleError, Duplicate, SetCount, Unsupported};
 use super::history::{Freshest, Table, could_run, freshest_history, split_brain, table};
 use super::{Candidate, Refusal, Refused};
-use crate::mark::{self, Mark};
-use crate::sabotage::{self, Sabotage};
+use crate::words::mark::{self, Mark};
+use crate::words::sabotage::{self, Sabotage};
 use std::collections::BTreeMap;
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Role, Superblock, Version};

@@ -7,7 +7,7 @@
 
 use super::choose::Chosen;
 use super::{Candidate, Forced};
-use crate::mark::{self, Mark};
+use crate::words::mark::{self, Mark};
 use uraid_block::{ArrayRange, MemberSector, SECTOR_BYTES, Sectors, Slot};
 use uraid_format::ppl::{LoggedStretch, PPL_HEADER_SECTORS, PPL_PARITY_MAX, PplLog, PplState};
 use uraid_format::{Features, Superblock, update};

@@ -6,8 +6,8 @@ use super::choose::{Chosen, announced, copied_below, data_end, mismatch, recover
 use super::error::{AssembleError, Duplicate, PartlyRecovered};
 use super::ppl::{self, Logs, followed};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
-use crate::mark::{self, Mark};
-use crate::sabotage::{self, Sabotage};
+use crate::words::mark::{self, Mark};
+use crate::words::sabotage::{self, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Superblock, Version};

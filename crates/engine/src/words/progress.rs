@@ -1,0 +1,203 @@
+//! What a pass does and is told, how far it has come, and what it met: in a window, on a shard, in the array.
+//! Owns: [`PassKind`], [`PassOrder`], [`SpeedLimits`], [`Steering`], [`Progress`], [`PassReport`], [`PassCounts`], what
+//! there is to go through, the longest window. Not here: the pass (`shard_pass`, `passes`), keeping to limits (`pace`).
+
+use crate::words::failure::Failure;
+use crate::words::mark::{self, Mark};
+use uraid_block::buffer::LARGE_BLOCK_BYTES;
+use uraid_block::{MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_layout::Layout;
+
+/// The longest stretch that a pass reads of a member at once.
+pub(crate) const WINDOW: u64 = (LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
+
+/// What a pass does.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum PassKind {
+    /// Makes copies equal, and parity right, after a crash or in a new array.
+    #[default]
+    Resync,
+    /// Gives a member that has taken a slot what it does not hold yet.
+    Recovery,
+    /// Copies a member to the one that is to take its slot.
+    Replace,
+    /// Compares all copies, or parity with data, and counts what disagrees.
+    Check,
+    /// The same, and makes it agree.
+    Repair,
+}
+
+impl PassKind {
+    /// Whether it runs because a command asked for it. The others run because the array needs them.
+    pub fn is_by_command(self) -> bool {
+        match self {
+            PassKind::Check | PassKind::Repair => true,
+            PassKind::Resync | PassKind::Recovery | PassKind::Replace => false,
+        }
+    }
+}
+
+/// The order of a pass: what each shard does with the part of the array that it owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PassOrder {
+    /// Each order has a new number. A shard that gets the same number again goes on where it had stopped.
+    pub(crate) number: u64,
+    pub(crate) kind: PassKind,
+    /// The slots whose member does not hold everything yet. On mirrors, a recovery is of one slot. Of a copy to another
+    /// member, the one slot that both have.
+    pub(crate) recovering: SlotSet,
+    /// Of a copy to another member: the index of that one. The slot may get another before the pass has ended.
+    pub(crate) second: Option<usize>,
+    /// How far the pass had come, as the superblocks record it. A recovery begins there; in a resync, each shard knows
+    /// more.
+    pub(crate) from: Sectors,
+    /// Below this, the pass also writes the members in `recovering`. In a resync, that keeps right what they hold
+    /// already; a later recovery gives them the rest.
+    pub(crate) written_below: Sectors,
+    /// Of a correction: the slots whose member is known not to give its block.
+    pub(crate) unreadable: SlotSet,
+    /// A recovery of members that lack only what a bitmap names: [`Call::BitsToRecover`](crate::shard::mail::Call) came before.
+    pub(crate) by_bits: bool,
+}
+
+impl PassOrder {
+    /// The slots without reads that a window at this sector of a member writes.
+    pub(crate) fn writes(&self, at: MemberSector) -> SlotSet {
+        if at.0 < self.written_below.0 { self.recovering } else { SlotSet::EMPTY }
+    }
+}
+
+/// How far a pass has come.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Progress {
+    /// What the pass does.
+    pub kind: PassKind,
+    /// Sectors passed. Of a resync of mirrors, sectors of the array; else of each member.
+    pub done: Sectors,
+    /// Sectors to pass.
+    pub total: Sectors,
+    /// Sectors that disagreed and were written again.
+    pub corrected: Sectors,
+    /// Sectors of a member at which a check or repair found a disagreement (md: mismatch_cnt).
+    pub mismatched: Sectors,
+    /// Sectors that a member could not read, and that a check or repair wrote again from the others.
+    pub healed: Sectors,
+    /// Sectors that a member could not read, and that a check or repair could not write to it again: others have them, and
+    /// it lacks them.
+    pub lacking: Sectors,
+    /// Sectors without redundancy left to check, because members are lost.
+    pub skipped: Sectors,
+    /// Sectors that more members could not read than can be computed. If there are any, the array stays marked dirty.
+    pub unreadable: Sectors,
+    /// Those of them that could be computed, from rows that a crash left not in sync: what they were is unknown.
+    pub unknown: Sectors,
+    /// Sectors that no member could give to a member that is recovered or copied to: its bad-block log lists them.
+    pub listed: Sectors,
+}
+
+/// Sectors that a pass met, by what it did with them; as in [`Progress`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct PassCounts {
+    pub(crate) corrected: u64,
+    pub(crate) mismatched: u64,
+    pub(crate) healed: u64,
+    pub(crate) lacking: u64,
+    pub(crate) skipped: u64,
+    pub(crate) unreadable: u64,
+    pub(crate) listed: u64,
+    /// Writes that failed: in smaller pieces, some of them may succeed.
+    pub(crate) failed: u64,
+    pub(crate) unknown: u64,
+}
+
+impl PassCounts {
+    /// Whether smaller pieces of the window could end better. What a check or repair has found and written it does not
+    /// find again: its failed writes are listed, and corrected in smaller pieces.
+    pub(crate) fn is_mixed(&self, kind: PassKind) -> bool {
+        self.unreadable > 0 || self.failed > 0 && !kind.is_by_command()
+    }
+
+    /// What a member could not read was written again, and `failed` of it failed.
+    pub(crate) fn note_healed(&mut self, length: Sectors, failed: &[Failure]) {
+        if failed.is_empty() {
+            mark::hit(Mark::CheckHealed);
+            self.healed += length.0;
+        } else {
+            mark::hit(Mark::CheckLacking);
+            self.lacking += length.0;
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: PassCounts) {
+        self.corrected += other.corrected;
+        self.mismatched += other.mismatched;
+        self.healed += other.healed;
+        self.lacking += other.lacking;
+        self.skipped += other.skipped;
+        self.unreadable += other.unreadable;
+        self.listed += other.listed;
+        self.failed += other.failed;
+        self.unknown += other.unknown;
+    }
+}
+
+/// How far a shard has come in its part of a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PassReport {
+    /// Of which order the next two are.
+    pub(crate) number: u64,
+    /// What the shard owns below this is done.
+    pub(crate) below: Sectors,
+    /// The same, and all of it could be read or computed.
+    pub(crate) readable_below: Sectors,
+    /// What the shard owns below this is consistent, among the members that are read.
+    pub(crate) in_sync_below: Sectors,
+    /// The sum of its windows.
+    pub(crate) counts: PassCounts,
+    /// Clients are active on the shard.
+    pub(crate) has_clients: bool,
+}
+
+/// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max). Between
+/// them, a pass takes at most a tenth of the time while clients are active.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SpeedLimits {
+    /// A pass that is slower than this does not wait for clients. `None`: [`SpeedLimits::MIN_KIB`].
+    pub min: Option<u64>,
+    /// Never faster. `None`: as fast as the members are.
+    pub max: Option<u64>,
+}
+
+impl SpeedLimits {
+    /// The minimum where none is set: md's.
+    pub const MIN_KIB: u64 = 1000;
+}
+
+/// What every shard is told.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Steering {
+    /// Orders up to this number end where they are.
+    pub(crate) ended: u64,
+    pub(crate) is_paused: bool,
+    pub(crate) limits: SpeedLimits,
+    /// Clients are active on some shard, of several.
+    pub(crate) has_clients: bool,
+}
+
+/// What a resync goes through: sectors of each member on parity levels, of the array on mirrors.
+pub(crate) fn total(layout: &Layout) -> Sectors {
+    match layout {
+        Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
+        Layout::Copies(_) => layout.array_size(),
+    }
+}
+
+/// What a pass of this kind goes through.
+pub(crate) fn total_of(layout: &Layout, kind: PassKind) -> Sectors {
+    match (kind, layout) {
+        (PassKind::Resync | PassKind::Check | PassKind::Repair, _)
+        | (PassKind::Recovery | PassKind::Replace, Layout::Parity(_)) => total(layout),
+        // Every member of a mirror uses as much.
+        (PassKind::Recovery | PassKind::Replace, Layout::Copies(_)) => layout.member_used(Slot(0)),
+    }
+}
