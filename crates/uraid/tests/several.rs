@@ -65,12 +65,11 @@ fn an_array_whose_members_failed_together_starts_again_without_force() {
         assert!(rig.says(&["list"]).contains(&format!("active, frozen ({over})")), "{case}");
         let report: serde_json::Value = serde_json::from_str(&rig.says(&["list", "--json"])).expect("JSON");
         assert_eq!(report[0]["frozen"], over, "{case}");
+        // On a busy machine the flush of an idle array may come between, and meet the error before the write does.
         let refused = rig.scratch.uraid(["fail", "sick", "0"]);
-        refused.expect_refused(&[
-            "stays frozen",
-            "more members were full or failed together",
-            "stop it and start it again",
-        ]);
+        let is_flush = refused.stderr.contains("a flush failed");
+        let reason = if is_flush { "a flush failed" } else { "more members were full or failed together" };
+        refused.expect_refused(&["stays frozen", reason, "stop it and start it again"]);
         rig.sick.iter().for_each(|file| file.fail_next(Errno::EIO, 0));
         let Rig { served, sick, members, scratch } = rig;
         served.stop().expect_refused(&["stays marked dirty"]);
