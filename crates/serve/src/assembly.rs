@@ -2,11 +2,11 @@
 //! Owns: messages about members left out, histories that exclude each other, and what `--force` did.
 //! Not here: the decision (`engine::assemble`). Invariant: every named member that is left out gets a line.
 
-use crate::dates;
-use crate::log::warn;
-use crate::names::printable;
 use std::error::Error;
 use std::fmt;
+use uraid_control::dates;
+use uraid_control::log::warn;
+use uraid_control::names::printable;
 use uraid_engine::{
     AssembleError, AssembleOptions, Candidate, MemberPlan, ReadOnlyReason, Refused, StartPlan, assemble,
 };

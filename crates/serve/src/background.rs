@@ -9,9 +9,6 @@
 //!   server    a session of its own -> start ... ready -> the log file gets its name -> URIs -> closes stdout
 //! ```
 
-use crate::log::{self, warn};
-use crate::names;
-use crate::runtime::{self, RuntimeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit, setsid};
 use std::ffi::OsString;
@@ -20,6 +17,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use uraid_control::log::{self, warn};
+use uraid_control::names;
+use uraid_control::runtime::{self, RuntimeError};
 use uraid_host::close_descriptors_on_exec;
 
 /// How often the command looks for new lines in the log.

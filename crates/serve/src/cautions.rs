@@ -8,8 +8,11 @@
 //!             a start of the old array would write over the table, and over the partition
 //! ```
 
-use crate::{dates, member_name, metadata, names};
+use crate::metadata;
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
+use uraid_control::dates;
+use uraid_control::member_name;
+use uraid_control::names;
 use uraid_format::partition;
 use uraid_format::signature::{self, Kind, Signature};
 use uraid_format::{Superblock, find, uuid};

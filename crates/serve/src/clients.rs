@@ -2,10 +2,10 @@
 //! Owns: the words, and the limit of lines per second. Not here: the clients (`export-nbd`), the log (`log`).
 //! Invariant: a flood of clients gives the log a bounded number of lines.
 
-use crate::log::warn;
 use crate::session::Setup;
 use std::cell::Cell;
 use std::net::IpAddr;
+use uraid_control::log::warn;
 use uraid_export_nbd::News;
 use uraid_host::Peer;
 

@@ -5,9 +5,6 @@
 //! stop have a lower limit, and lose their place when they hang up. The control socket has its own buffers, so NBD
 //! clients do not use them up.
 
-use crate::pass_calls::PassCall;
-use crate::report::Report;
-use crate::rpc::{self, BitmapCall, Call, LINE_BYTES_MAX, Method, NewDevice, RpcError};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,6 +13,9 @@ use std::time::Duration;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, ReadPieces, Tick};
+use uraid_control::protocol::pass_calls::PassCall;
+use uraid_control::protocol::{self, BitmapCall, Call, LINE_BYTES_MAX, Method, NewDevice, RpcError};
+use uraid_control::report::Report;
 use uraid_format::MemberFlag;
 use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
@@ -174,17 +174,17 @@ impl Callers {
             }
             if received.len() > LINE_BYTES_MAX {
                 let error = RpcError::new(RpcError::INVALID_REQUEST, format!("a line is longer than {LINE_BYTES_MAX}"));
-                return self.send(caller, &rpc::answer_line(&Value::Null, Err(error))).await;
+                return self.send(caller, &protocol::answer_line(&Value::Null, Err(error))).await;
             }
         }
     }
 
     /// Answers a line; returns the deadline for the next one.
     async fn answer<C: Controlled>(&self, caller: &Caller, array: &C, line: &[u8]) -> Result<Deadline, NetError> {
-        let call = match rpc::parse_call(line) {
+        let call = match protocol::parse_call(line) {
             Ok(call) => call,
             Err((id, error)) => {
-                self.send(caller, &rpc::answer_line(&id, Err(error))).await?;
+                self.send(caller, &protocol::answer_line(&id, Err(error))).await?;
                 return Ok(Deadline::ForCaller);
             }
         };
@@ -233,7 +233,7 @@ impl Callers {
     }
 
     async fn reply(&self, caller: &Caller, call: &Call, outcome: Result<Value, RpcError>) -> Result<(), NetError> {
-        self.send(caller, &rpc::answer_line(&call.id, outcome)).await
+        self.send(caller, &protocol::answer_line(&call.id, outcome)).await
     }
 
     async fn send(&self, caller: &Caller, text: &str) -> Result<(), NetError> {

@@ -4,14 +4,14 @@
 //! Invariant: the mount is made before the privileges are dropped, and is gone when the process has ended.
 
 use crate::frontends::ArrayExport;
-use crate::log::warn;
-use crate::names;
 use crate::opening::ServeError;
 use crate::session::HostServer;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
+use uraid_control::log::warn;
+use uraid_control::names;
 use uraid_export_fuse::{Common, Export, Server};
 use uraid_host::{ArenaBlocks, FuseMount, Local, guard_against_reclaim};
 

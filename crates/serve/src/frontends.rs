@@ -3,16 +3,17 @@
 //! (`files`).
 //! Invariant: an array that is a member of another one is not exported. TCP needs --insecure.
 
-use crate::device_name::{DeviceName, Named};
 use crate::files::Files;
-use crate::log::warn;
 use crate::opening::{ServeError, Timeouts};
 use crate::stack::{Assembled, Stack};
-use crate::{names, runtime};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uraid_arrays::ArrayIndex;
+use uraid_control::device_name::{DeviceName, Named};
+use uraid_control::log::warn;
+use uraid_control::names;
+use uraid_control::runtime;
 use uraid_export_nbd::Spread;
 use uraid_host::{ArenaBlocks, Listener};
 

@@ -5,41 +5,29 @@
 //! `export-fuse`).
 //! Invariant: what uses a running array is compiled here. A caller gets futures in boxes, and never owns an array.
 
-pub mod asking;
 pub mod assembly;
 pub mod background;
 pub mod cautions;
-pub mod client;
 mod clients;
 mod control;
 pub mod copy_reader;
-pub mod dates;
-pub mod device_name;
 pub mod files;
 pub mod frontends;
 mod frozen;
-pub mod log;
 mod member_errors;
-pub mod member_name;
 pub mod memory;
 mod message;
 pub mod metadata;
-pub mod names;
 pub mod nested;
 pub mod one_shot;
 pub mod opening;
 mod overseer;
 pub mod pace;
-pub mod pass_calls;
 mod paths;
 pub mod progress;
-pub mod report;
 pub mod roster;
-pub mod rpc;
-pub mod runtime;
 pub mod session;
 mod silence;
 mod spare_groups;
 pub mod stack;
-mod strict_json;
 mod watch;

@@ -2,11 +2,11 @@
 //! Owns: reading and writing superblocks and signatures through a claim. Not here: bytes and places (`uraid_format`).
 //! Invariant: what a function here wrote is durable when it returns.
 
-use crate::asking::{self, NoAnswer};
-use crate::log::warn;
-use crate::member_name::{self, NameError};
 use std::time::Duration;
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
+use uraid_control::asking::{self, NoAnswer};
+use uraid_control::log::warn;
+use uraid_control::member_name::{self, NameError};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::ppl::PplLog;

@@ -3,14 +3,14 @@
 //! `stack`). Invariant: the search changes nothing on any member.
 
 use crate::assembly::{self, NamedError};
-use crate::log::warn;
-use crate::names;
 use crate::one_shot::{self, Arrays};
-use crate::report::LeftOut;
 use crate::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::{IoError, SECTOR_BYTES, Sector, Sectors};
+use uraid_control::log::warn;
+use uraid_control::names;
+use uraid_control::report::LeftOut;
 use uraid_engine::{AssembleOptions, Candidate, ReadOnlyReason};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapHeader, BitmapImage, BitmapUnusable};
@@ -49,8 +49,9 @@ pub fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedErr
             }
             Err(source) if is_telling(&source) => {
                 let error = CarriedError { array: array.name.clone(), source };
-                crate::log::complain(&error);
-                left_out.push(LeftOut { path: array.name.clone(), reason: crate::log::with_causes(&error.source) });
+                uraid_control::log::complain(&error);
+                left_out
+                    .push(LeftOut { path: array.name.clone(), reason: uraid_control::log::with_causes(&error.source) });
             }
             Err(_) => {}
         }

@@ -13,16 +13,15 @@ pub(crate) mod words;
 
 use crate::control::Controlled;
 use crate::frontends::ArrayExport;
-use crate::log::{self, warn, with_causes};
+use crate::frozen;
+use crate::member_errors;
 use crate::message::ArrayCounts;
 use crate::pace::Pace;
-use crate::pass_calls::PassCall;
-use crate::paths::MemberPaths;
-use crate::report::{self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, Report, SlowestRequest};
-use crate::rpc::{BitmapCall, Method, NewDevice, RpcError};
+use crate::paths::{self, MemberPaths};
 use crate::session::Session;
+use crate::silence;
 use crate::stack::{Assembled, MemberPath};
-use crate::{dates, frozen, member_errors, paths, silence, watch};
+use crate::watch;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -30,8 +29,18 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::{Slot, SlotSet};
+use uraid_control::dates;
+use uraid_control::log::{self, warn, with_causes};
+use uraid_control::protocol::pass_calls::PassCall;
+use uraid_control::protocol::{BitmapCall, Method, NewDevice, RpcError};
+use uraid_control::report::{
+    self, Clients, Counts, LeftOut, Member, MemberIo, MemberRequests, PassLimits, Report, SlowestRequest,
+};
+use uraid_control::words::member_words;
 use uraid_engine::view::Gate;
-use uraid_engine::{BadBlockList, FailError, MemberCounts, MemberState, PassKind, RequestKind, Status, StaysFrozen};
+use uraid_engine::{
+    BadBlockList, FailError, MemberCounts, MemberState, PassKind, RequestKind, SpeedLimits, Status, StaysFrozen,
+};
 use uraid_export_nbd::Statistics;
 use uraid_format::MemberFlag;
 use uraid_layout::Level;
@@ -367,7 +376,8 @@ impl Controlled for Overseer {
         }
         bitmap::show(&status, &mut report);
         report.passes_frozen = self.array.are_passes_paused();
-        report.pass_limits = Some(self.array.speed().into());
+        let limits = self.array.speed();
+        report.pass_limits = Some(PassLimits::new(limits.min.unwrap_or(SpeedLimits::MIN_KIB), limits.max));
         report.last_check = self.check_result(false);
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.assembled().left_out);
@@ -405,7 +415,7 @@ impl Controlled for Overseer {
 
     async fn fail(&self, members: &[String]) -> Result<Value, RpcError> {
         let (words, members): (Vec<String>, Vec<String>) =
-            members.iter().cloned().partition(|member| *member == words::DETACHED);
+            members.iter().cloned().partition(|member| *member == member_words::DETACHED);
         let (replacements, firsts): (Vec<_>, Vec<_>) =
             members.iter().partition(|member| self.replacement_called(member).is_some());
         let named = firsts.into_iter().map(|member| self.slot_of(member)).collect::<Result<SlotSet, RpcError>>()?;

@@ -3,7 +3,6 @@
 //! (`uraid_host`). Invariant: one check of a member at a time, and no task waits long for it: a file system that hangs
 //! occupies one helper thread, and delays no report of other members.
 
-use crate::log::warn;
 use crate::session::Session;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use uraid_arrays::ArrayIndex;
 use uraid_block::Tick;
 use uraid_block::local::{Notify, race};
+use uraid_control::log::warn;
 use uraid_engine::MemberState;
 use uraid_host::PathState;
 

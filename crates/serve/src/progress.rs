@@ -3,12 +3,13 @@
 //! Invariant: a terminal shows one line that is updated. A file or a pipe gets a plain line now and then, and the last
 //! one.
 
-use crate::log::{self, warn};
-use crate::pace::{Pace, PassProgress, duration};
+use crate::pace::Pace;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
 use uraid_block::sizes;
+use uraid_control::log::{self, warn};
+use uraid_control::report::{PassProgress, duration};
 use uraid_engine::{PassKind, Progress};
 
 const TERMINAL_PERIOD: Duration = Duration::from_millis(100);

@@ -8,9 +8,7 @@ mod stopping;
 
 use crate::background::Detachment;
 use crate::frontends::Frontends;
-use crate::log::warn;
 use crate::message::{ArrayCounts, ClientsLeft, Message};
-use crate::report::UNANSWERED_MIN;
 use crate::stack::{Stack, StackError};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +19,8 @@ use stopping::Waits;
 use uraid_arrays::{ArrayIndex, ArrayMail, HostArray};
 use uraid_block::local::{Notify, Permit, Semaphore, join_pair, race};
 use uraid_block::{ShardIndex, Tick};
+use uraid_control::log::warn;
+use uraid_control::report::UNANSWERED_MIN;
 use uraid_export_nbd::{Limits, Server, Statistics};
 use uraid_host::{Local, Options, Shard, Stream};
 

@@ -4,9 +4,7 @@
 //! Invariant: a member gets at most two lines a minute, and the last of them is true. A change that is not logged at
 //! once is logged after the minute, if it still holds then.
 
-use crate::log::warn;
 use crate::message::ArrayCounts;
-use crate::report::UNANSWERED_MIN;
 use crate::session::Session;
 use crate::stack::MemberPath;
 use std::rc::Rc;
@@ -14,6 +12,8 @@ use std::time::Duration;
 use uraid_arrays::ArrayIndex;
 use uraid_block::local::{Either, race};
 use uraid_block::{SlotSet, Tick};
+use uraid_control::log::warn;
+use uraid_control::report::UNANSWERED_MIN;
 use uraid_engine::view::Gate;
 use uraid_engine::{MemberCounts, MemberState, Status};
 

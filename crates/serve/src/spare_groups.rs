@@ -5,14 +5,14 @@
 //! array at most: the superblocks of the one no longer list it, durably, before a byte is written for the other.
 //! Why: docs/decisions/0021-a-spare-moves-between-arrays.md.
 
-use crate::log::{warn, with_causes};
-use crate::names::printable;
 use crate::overseer::Overseer;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
 use uraid_block::local::race;
+use uraid_control::log::{warn, with_causes};
+use uraid_control::names::printable;
 use uraid_engine::{MemberState, Status};
 
 /// How often the arrays are looked at.

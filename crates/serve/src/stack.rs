@@ -3,12 +3,15 @@
 //! which members make up an array (`assembly`), building, starting and stopping (`uraid_arrays`, `session`, `one_shot`).
 //! Invariant: a member array comes before the array that is made of it, and is a member of one array only.
 
-use crate::log::warn;
-use crate::report::LeftOut;
+use crate::assembly;
+use crate::frozen;
 use crate::roster::{Roster, Seat};
-use crate::{assembly, client, frozen, member_name};
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, ArraySetup, Members, options_for};
+use uraid_control::client;
+use uraid_control::log::warn;
+use uraid_control::member_name;
+use uraid_control::report::LeftOut;
 use uraid_engine::verdict::OnFull;
 use uraid_engine::{Config, StartError, StartPlan, Status, StopError};
 use uraid_format::uuid;

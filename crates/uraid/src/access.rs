@@ -3,8 +3,8 @@
 
 use crate::cli::AccessArgs;
 use serde_json::Value;
-use uraid_serve::client::{self, ClientError};
-use uraid_serve::log::print;
+use uraid_control::client::{self, ClientError};
+use uraid_control::log::print;
 
 /// Lets a running array take no more writes, or take them again.
 pub(crate) fn run(args: &AccessArgs, is_read_only: bool) -> Result<(), ClientError> {

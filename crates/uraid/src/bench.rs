@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use target::TargetError;
 use uraid_bench::table::{self, Row};
 use uraid_bench::{Case, Run, Trial, Work, WorkError, kernels, nbd, plot, scenario, whole_sectors};
+use uraid_control::log::print;
 use uraid_engine::AssembleOptions;
 use uraid_format::create::NewPolicy;
 use uraid_host::{TooFewDescriptors, ensure_descriptors};
-use uraid_serve::log::print;
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,9 @@
 use crate::cli::{BitmapArgs, BitmapPlace};
 use serde_json::Value;
 use uraid_block::Sectors;
-use uraid_serve::client::{self, ClientError};
-use uraid_serve::log::print;
-use uraid_serve::rpc::BitmapCall;
+use uraid_control::client::{self, ClientError};
+use uraid_control::log::print;
+use uraid_control::protocol::BitmapCall;
 
 /// Changes the bitmap of a running array.
 pub(crate) fn run(args: &BitmapArgs) -> Result<(), ClientError> {

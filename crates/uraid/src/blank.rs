@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::{ArrayRange, ArraySector, SECTOR_BYTES, Sectors, SlotSet};
+use uraid_control::asking;
 use uraid_engine::{Place, StartPlan};
 use uraid_format::{Features, MemberFlag};
 use uraid_layout::CopyChoice;
-use uraid_serve::asking;
 use uraid_serve::stack::Stack;
 
 /// What is read at each end of the array.

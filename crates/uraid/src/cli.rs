@@ -167,7 +167,7 @@ impl Cli {
             Err(text) => refuse(&text),
         };
         if let Some(text) = topic_of(&words) {
-            uraid_serve::log::print(&text);
+            uraid_control::log::print(&text);
             std::process::exit(0);
         }
         if let Some(text) = instead_of(&words) {

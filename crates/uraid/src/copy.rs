@@ -30,6 +30,8 @@ use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::local::{Either, race};
 use uraid_block::sizes;
 use uraid_block::{IoError, Range, Sector, Sectors, Slot, SlotSet};
+use uraid_control::log::warn;
+use uraid_control::member_name;
 use uraid_engine::{AssembleOptions, Place, StartPlan, assemble_half_reshaped};
 use uraid_format::uuid;
 use uraid_host::Access;
@@ -38,12 +40,11 @@ use uraid_serve::assembly::NamedError;
 use uraid_serve::copy_reader::gone::Gone;
 use uraid_serve::copy_reader::queue::Queue;
 use uraid_serve::copy_reader::{self, Outcome};
-use uraid_serve::log::warn;
+use uraid_serve::nested;
 use uraid_serve::one_shot::{self, Arrays};
 use uraid_serve::opening::{self, ServeError, Timeouts};
 use uraid_serve::progress::ProgressLine;
 use uraid_serve::stack::{Assembled, Stack, StackError};
-use uraid_serve::{member_name, nested};
 use writer::{WriteError, Writer, Written};
 
 /// How long the output may take to finish its writes in flight when the copy is told to stop.
@@ -203,7 +204,7 @@ fn search(args: &CopyArgs) -> Result<(), CopyError> {
         Unknown { layout: args.layout.is_none(), chunk: args.chunk.is_none(), data_offset: args.data_offset.is_none() };
     let search = Search::run(&geometry(args), unknown, members)?;
     if !has_out {
-        uraid_serve::log::print(&search.text());
+        uraid_control::log::print(&search.text());
         return Ok(());
     }
     // The copy may go to standard output, so the ranking goes to stderr.

@@ -12,14 +12,14 @@ use crate::create_over;
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
 use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};
+use uraid_control::log::{print, warn};
+use uraid_control::names;
 use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::signature::Signature;
 use uraid_format::{MemberFlag, SetName, Superblock, uuid};
 use uraid_host::{Access, Claimed, OpenError};
 use uraid_layout::{Level, layout_name};
-use uraid_serve::log::{print, warn};
 use uraid_serve::metadata::{self, ClaimError};
-use uraid_serve::names;
 
 /// Makes the array and prints its properties.
 pub(crate) fn run(args: &CreateArgs) -> Result<(), Refusal> {
@@ -66,7 +66,7 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
         data_offset: args.data_offset,
         set_uuid,
         set_name: SetName::new(&host, &name)?,
-        now_seconds: uraid_serve::dates::now(),
+        now_seconds: uraid_control::dates::now(),
         assume_clean: args.assume_clean,
         force: args.force,
         policy: policy(args),

@@ -18,12 +18,14 @@ pub(crate) use membership::{add, failfast, re_add, remove, replace, write_mostly
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
+use uraid_control::asking;
+use uraid_control::client::{self, ClientError, Running};
+use uraid_control::log::{complain, print, warn, with_causes};
+use uraid_control::member_name;
+use uraid_control::report::{Report, Verdict};
+use uraid_control::runtime;
 use uraid_layout::LayoutError;
-use uraid_serve::client::{self, ClientError, Running};
-use uraid_serve::log::{complain, print, warn, with_causes};
 use uraid_serve::opening::ServeError;
-use uraid_serve::report::{Report, Verdict};
-use uraid_serve::{asking, member_name, runtime};
 
 /// Why there is nothing to show, or no array.
 #[derive(Debug, thiserror::Error)]

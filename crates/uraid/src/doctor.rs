@@ -19,15 +19,15 @@ use std::process::ExitCode;
 pub(crate) use text::shape_text;
 use uraid_bench::nbd::NbdError;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
+use uraid_control::client::ClientError;
+use uraid_control::log::{print, with_causes};
+use uraid_control::report::Report;
 use uraid_doctor::{Content, Facts, Finding, MemberFacts, Severity, Volume, examine};
 use uraid_format::file_system::{self, HEAD_BYTES};
 use uraid_format::partition::{self, TableError};
 use uraid_format::signature;
 use uraid_layout::Layout;
-use uraid_serve::client::ClientError;
-use uraid_serve::log::{print, with_causes};
 use uraid_serve::opening::ServeError;
-use uraid_serve::report::Report;
 use uraid_serve::stack::StackError;
 
 /// The exit code of warnings.

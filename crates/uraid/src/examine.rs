@@ -17,8 +17,9 @@ use crate::search;
 use member::{Examined, examine};
 use serde_json::json;
 use std::path::PathBuf;
-use uraid_serve::log::{complain, print, warn, with_causes};
-use uraid_serve::{asking, names};
+use uraid_control::asking;
+use uraid_control::log::{complain, print, warn, with_causes};
+use uraid_control::names;
 
 /// Prints every member; returns whether all have a good superblock.
 pub(crate) fn run(args: &ExamineArgs) -> bool {

@@ -4,10 +4,11 @@
 
 use uraid_block::Sectors;
 use uraid_block::sizes;
-use uraid_serve::client::{self, ClientError, Running};
-use uraid_serve::log::print;
-use uraid_serve::report::{Member, MemberIo, Report};
-use uraid_serve::{names, runtime};
+use uraid_control::client::{self, ClientError, Running};
+use uraid_control::log::print;
+use uraid_control::names;
+use uraid_control::report::{Member, MemberIo, Report};
+use uraid_control::runtime;
 
 /// Prints the running arrays: a line each, or one JSON array. Returns false if some of them are left out.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {

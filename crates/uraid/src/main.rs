@@ -33,9 +33,9 @@ mod zero;
 use cli::Command;
 use std::error::Error;
 use std::process::ExitCode;
-use uraid_serve::asking;
-use uraid_serve::log::{self, complain, warn};
-use uraid_serve::pass_calls::PassCall;
+use uraid_control::asking;
+use uraid_control::log::{self, complain, warn};
+use uraid_control::protocol::pass_calls::PassCall;
 
 fn main() -> ExitCode {
     uraid_host::share_heap_under_a_limit();

@@ -6,11 +6,11 @@
 
 use serde_json::json;
 use std::path::Path;
+use uraid_control::client::{self, ClientError, Running};
+use uraid_control::log::print;
+use uraid_control::report::{self, Bitmap, Member, Pass, Report};
+use uraid_control::runtime;
 use uraid_layout::Level;
-use uraid_serve::client::{self, ClientError, Running};
-use uraid_serve::log::print;
-use uraid_serve::report::{self, Bitmap, Member, Pass, Report};
-use uraid_serve::runtime;
 
 /// Prints the running arrays: the picture, or the JSON array that `list` prints. Returns false if this user may not ask
 /// some of them.
@@ -149,9 +149,9 @@ fn word(name: &str) -> String {
 mod tests {
     use super::*;
     use uraid_block::Sectors;
+    use uraid_control::report::Geometry;
+    use uraid_control::report::PassProgress;
     use uraid_format::create::{CreateOptions, NewMember, create};
-    use uraid_serve::pace::PassProgress;
-    use uraid_serve::report::Geometry;
 
     fn member(number: u32, path: &str, slot: Option<u16>, state: &str) -> Member {
         let (number, state, path) = (Some(number), state.to_owned(), Some(path.to_owned()));

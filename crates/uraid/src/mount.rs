@@ -27,13 +27,13 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use system::Mounts;
+use uraid_control::client::{self, ClientError};
+use uraid_control::log::{print, print_or_warn};
+use uraid_control::member_name::NameError;
+use uraid_control::report::Report;
+use uraid_control::runtime::RuntimeError;
 use uraid_host::Window;
 use uraid_serve::background::BackgroundError;
-use uraid_serve::client::{self, ClientError};
-use uraid_serve::log::{print, print_or_warn};
-use uraid_serve::member_name::NameError;
-use uraid_serve::report::Report;
-use uraid_serve::runtime::RuntimeError;
 
 /// Why nothing was mounted, or unmounted.
 #[derive(Debug, thiserror::Error)]

@@ -52,7 +52,7 @@ fn run(words: &[String]) -> bool {
         Ok(_) => true,
         Err(error) => {
             // Its words are made, as they are for people.
-            assert!(!uraid_serve::log::with_causes(&*error).is_empty());
+            assert!(!uraid_control::log::with_causes(&*error).is_empty());
             false
         }
     }

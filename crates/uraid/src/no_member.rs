@@ -3,11 +3,11 @@
 //! Invariant: it is asked only after a failure, and changes nothing.
 
 use crate::cli::Command;
-use uraid_serve::asking;
-use uraid_serve::client;
-use uraid_serve::log::warn;
-use uraid_serve::member_name;
-use uraid_serve::report::Report;
+use uraid_control::asking;
+use uraid_control::client;
+use uraid_control::log::warn;
+use uraid_control::member_name;
+use uraid_control::report::Report;
 
 /// Says which words of a failed command are no files, but names of running arrays, and what to do.
 pub(crate) fn explain(command: &Command) {

@@ -11,14 +11,14 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_control::asking::{self, NoAnswer};
+use uraid_control::member_name::{self, NameError};
 use uraid_format::bad_blocks::{self, BadBlockLog, BadBlocksError};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::ppl::PplLog;
 use uraid_format::{Features, FindError, Found, SUPERBLOCK_BYTES, Superblock, SuperblockError, Version, find};
 use uraid_host::{BadSectors, Holder, Target, Window, holder};
-use uraid_serve::asking::{self, NoAnswer};
 use uraid_serve::cautions;
-use uraid_serve::member_name::{self, NameError};
 
 /// Why a member has no superblock.
 #[derive(Debug, thiserror::Error)]

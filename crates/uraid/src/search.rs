@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 use uraid_block::SlotSet;
+use uraid_control::log::warn;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assemble};
 use uraid_format::uuid;
-use uraid_serve::log::warn;
 
 /// How often it looks for members that are late.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -7,15 +7,16 @@ use crate::blank;
 use crate::cli::{Processors, ServeArgs, usage_error};
 use std::process::ExitCode;
 use uraid_arrays::Members;
+use uraid_control::log::{self, complain, warn};
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
 use uraid_serve::background::{self, Detachment};
+use uraid_serve::files;
 use uraid_serve::frontends::{self, Places};
-use uraid_serve::log::{self, complain, warn};
+use uraid_serve::memory;
 use uraid_serve::opening::{ServeError, Timeouts, stack};
 use uraid_serve::session::{self, life};
 use uraid_serve::stack::Stack;
-use uraid_serve::{files, memory};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;

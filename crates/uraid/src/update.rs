@@ -10,15 +10,15 @@ use crate::cli::{UpdateArgs, UpdateWhat};
 use crate::create::steps::carry_out;
 use each::EachError;
 use std::collections::BTreeSet;
+use uraid_control::log::print;
+use uraid_control::names::{self, printable};
 use uraid_engine::{AssembleOptions, Candidate, Place, StartPlan};
 use uraid_format::bitmap::BitmapUnusable;
 use uraid_format::update::{Change, UpdateError};
 use uraid_format::{NameTooLong, SetName, Superblock, Version, uuid};
 use uraid_host::{Access, Claimed};
 use uraid_serve::assembly::{self, NamedError};
-use uraid_serve::log::print;
 use uraid_serve::metadata::{ClaimError, MetadataError};
-use uraid_serve::names::{self, printable};
 use uraid_serve::opening::{self, Opened, ServeError, Timeouts};
 use writes::{Beside, needs_bitmaps, steps};
 

@@ -10,10 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use uraid_serve::client::{self, Client, ClientError};
-use uraid_serve::log::{complain, warn};
+use uraid_control::client::{self, Client, ClientError};
+use uraid_control::log::{complain, warn};
+use uraid_control::report::Report;
 use uraid_serve::progress::{self, Moving};
-use uraid_serve::report::Report;
 
 /// How often each array is asked.
 const PERIOD: Duration = Duration::from_millis(250);

@@ -4,9 +4,9 @@
 
 use crate::cli::ZeroArgs;
 use uraid_block::IoError;
+use uraid_control::log::{print, warn};
 use uraid_format::signature::{Kind, Signature};
 use uraid_host::{Access, Claimed};
-use uraid_serve::log::{print, warn};
 use uraid_serve::metadata::{self, ClaimError, MetadataError};
 
 /// Why nothing was wiped, or only a part.
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
             Err(_) if has_other => (),
             Err(error) => {
                 count += 1;
-                uraid_serve::log::complain(&error);
+                uraid_control::log::complain(&error);
             }
         }
         marks.push(found);

@@ -20,6 +20,7 @@ const FLOORS: &[(&str, Floor)] = &[
     ("doctor", Floor::Level(4)),
     ("host", Floor::Level(5)),
     ("arrays", Floor::Level(6)),
+    ("control", Floor::Level(6)),
     ("export-nbd", Floor::Level(7)),
     ("export-fuse", Floor::Level(7)),
     ("bench", Floor::Level(7)),

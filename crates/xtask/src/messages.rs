@@ -14,6 +14,7 @@ const PAGE: &str = "docs/operating/error-messages.md";
 /// The crates whose errors a user of the binary may meet, and what these are about.
 const CRATES: &[(&str, &str)] = &[
     ("uraid", "Command lines, offline commands"),
+    ("control", "Asking running arrays; the runtime directory, names of members"),
     ("serve", "Members, serving, commands to running arrays"),
     ("engine", "Starting arrays, and changing running ones"),
     ("format", "What is on a member: superblocks, bitmaps, logs, partitions; new arrays"),

@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// From the top down; rooms beside each other, with a comma, do not import each other.
-const ORDERS: &[(&str, &str)] =
-    &[("engine", "array > command > pass > steward, request > row > shard > state > assemble > words")];
+const ORDERS: &[(&str, &str)] = &[
+    ("control", "client > runtime > report > protocol > member_name > asking > log > words"),
+    ("engine", "array > command > pass > steward, request > row > shard > state > assemble > words"),
+];
 
 /// Crates that still have circles.
 const WITH_CIRCLES: &[&str] = &["serve", "sim"];

@@ -2,9 +2,9 @@
 //! Owns: which arrays take them, what is answered. Not here: the steps (`engine`), how calls arrive (`control`).
 
 use super::Overseer;
-use crate::names;
-use crate::rpc::RpcError;
 use serde_json::{Value, json};
+use uraid_control::names;
+use uraid_control::protocol::RpcError;
 use uraid_engine::AccessError;
 
 impl Overseer {

@@ -2,12 +2,12 @@
 //! Owns: what is answered and said, what a report says of it. Not here: the steps (`engine`), how calls arrive (`control`).
 
 use super::Overseer;
-use crate::log::with_causes;
 use crate::progress::pass_word;
-use crate::report::{self, Report};
-use crate::rpc::{BitmapCall, RpcError};
 use serde_json::{Value, json};
 use uraid_block::Sectors;
+use uraid_control::log::with_causes;
+use uraid_control::protocol::{BitmapCall, RpcError};
+use uraid_control::report::{self, Report};
 use uraid_engine::view::Gate;
 use uraid_engine::{ChangeBitmapError, Status};
 use uraid_layout::Level;

@@ -5,19 +5,21 @@
 //! before a superblock lists it.
 
 use super::Overseer;
-use super::words::{DETACHED, FAILED, MISSING};
-use crate::log::{warn, with_causes};
 use crate::message::Message;
 use crate::metadata::{self, ClaimError, MetadataError};
 use crate::roster::Seat;
-use crate::rpc::{NewDevice, RpcError};
 use crate::stack::MemberPath;
-use crate::{asking, client, names};
 use serde_json::{Value, json};
 use std::time::Duration;
 use uraid_arrays::Members;
 use uraid_block::local::{Either, race};
 use uraid_block::{IoError, SECTOR_BYTES, Sectors};
+use uraid_control::asking;
+use uraid_control::client;
+use uraid_control::log::{warn, with_causes};
+use uraid_control::names;
+use uraid_control::protocol::{NewDevice, RpcError};
+use uraid_control::words::member_words::{DETACHED, FAILED, MISSING};
 use uraid_engine::verdict::Operation;
 use uraid_engine::{AddError, FlagError, FormerMember, MemberState, ReAddError, RemoveError, Vacancy};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};

@@ -3,12 +3,12 @@
 //! passes (`engine`), how calls arrive (`control`).
 
 use super::Overseer;
-use crate::log::{warn, with_causes};
-use crate::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
 use crate::progress::pass_word;
-use crate::rpc::RpcError;
 use serde_json::{Value, json};
 use uraid_block::sizes::counted;
+use uraid_control::log::{warn, with_causes};
+use uraid_control::protocol::RpcError;
+use uraid_control::protocol::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
 use uraid_engine::{CheckEnd, CheckError, Checked, SpeedLimits};
 
 /// The highest limit, in KiB/s; the same as md's.

@@ -2,11 +2,11 @@
 //! Owns: which members a caller names, what is answered. Not here: the steps (`engine`), how calls arrive (`control`).
 
 use super::Overseer;
-use crate::log::with_causes;
-use crate::names;
-use crate::rpc::RpcError;
 use serde_json::{Value, json};
 use uraid_block::Slot;
+use uraid_control::log::with_causes;
+use uraid_control::names;
+use uraid_control::protocol::RpcError;
 use uraid_engine::{MemberState, ReplaceError};
 
 impl Overseer {

@@ -3,10 +3,10 @@
 
 use super::Overseer;
 use crate::files;
-use crate::log::with_causes;
-use crate::rpc::RpcError;
 use std::time::Duration;
 use uraid_block::sizes::counted;
+use uraid_control::log::with_causes;
+use uraid_control::protocol::RpcError;
 
 /// How long a client that is counted as connected, or a file that is counted as open, may take to leave. The kernel
 /// tells of the end of a file after close(2) has returned, so `dd of=FILE; uraid stop ARRAY` finds it open at first.

@@ -9,20 +9,14 @@
 //! ```
 
 use super::Overseer;
-use crate::report::LeftOut;
-use crate::{asking, paths};
+use crate::paths;
 use std::io;
 use uraid_block::{ErrorKind, SlotSet};
+use uraid_control::asking;
+use uraid_control::report::LeftOut;
 use uraid_engine::MemberState;
 use uraid_engine::verdict::Operation;
 use uraid_host::PathState;
-
-/// All failed members.
-pub(crate) const FAILED: &str = "failed";
-/// All members whose device is gone.
-pub(crate) const DETACHED: &str = "detached";
-/// All former members whose device is there.
-pub(crate) const MISSING: &str = "missing";
 
 impl Overseer {
     pub(super) fn failed(&self) -> Vec<usize> {

@@ -11,21 +11,22 @@
 
 use super::{FIRST, Heard, Session, Setup, Station};
 use crate::clients::ClientLog;
+use crate::control;
 use crate::files;
 use crate::frontends::ArrayExport;
-use crate::log::{print, warn};
 use crate::message::Message;
 use crate::overseer::Overseer;
 use crate::paths::WAITS_MAX;
 use crate::progress::{PassLines, pass_word};
+use crate::spare_groups;
 use crate::stack::{Stack, StackError};
-use crate::{control, spare_groups};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::local::{Either, join_all, oneshot, race};
 use uraid_block::{Device, SlotSet, sizes};
+use uraid_control::log::{print, warn};
 use uraid_engine::{MemberState, PassError, PassKind, Status};
 use uraid_export_nbd::{Export, Server};
 use uraid_host::{LeftBehind, Local, Options, Shard, Signal};

@@ -5,14 +5,14 @@
 //! array is given up by then. The lines of one array name no member twice.
 
 use super::{DRAIN_TIME_MAX, Session};
-use crate::log::{warn, with_causes};
 use crate::message::ClientsLeft;
-use crate::report::UNANSWERED_MIN;
 use crate::stack::StackError;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::local::{Either, race};
+use uraid_control::log::{warn, with_causes};
+use uraid_control::report::UNANSWERED_MIN;
 use uraid_engine::MemberState;
 use uraid_host::Claimed;
 

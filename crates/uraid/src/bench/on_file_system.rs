@@ -17,9 +17,9 @@ use uraid_bench::Screen;
 use uraid_bench::scenario::ScenarioName;
 use uraid_bench::table::Row;
 use uraid_block::{SECTOR_BYTES, Sectors};
+use uraid_control::client::{self, ClientError};
+use uraid_control::report::{Counts, Report};
 use uraid_doctor::size_text;
-use uraid_serve::client::{self, ClientError};
-use uraid_serve::report::{Counts, Report};
 
 /// As in the report: 819 writes of two stripes.
 const WRITES: u64 = 819;
@@ -180,7 +180,7 @@ fn counts(report: &Report) -> Counts {
 
 /// Requests that write or give back space, of all members.
 fn member_requests(report: &Report) -> u64 {
-    let of = |member: &uraid_serve::report::Member| {
+    let of = |member: &uraid_control::report::Member| {
         member.io.as_ref().map_or(0, |io| io.writes.count + io.discards.count + io.zeroes.count)
     };
     report.members.iter().map(of).sum()

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 use uraid_bench::{Progress, Screen};
-use uraid_serve::log::print;
-use uraid_serve::names;
+use uraid_control::log::print;
+use uraid_control::names;
 use uraid_serve::progress::{Moving, PassLines};
 
 const FIRST_AFTER: Duration = Duration::from_secs(2);

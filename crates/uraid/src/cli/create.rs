@@ -8,10 +8,10 @@ use clap::Args;
 use std::fmt;
 use uraid_block::Sectors;
 use uraid_block::sizes::{MemberSize, parse_member_size, parse_size};
+use uraid_control::names::{parse_uuid, valid_host, valid_name};
 use uraid_format::Version;
 use uraid_format::bitmap::WRITE_BEHIND_MAX;
 use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
-use uraid_serve::names::{parse_uuid, valid_host, valid_name};
 
 pub(super) const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.

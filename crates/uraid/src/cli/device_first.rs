@@ -5,7 +5,8 @@
 
 use super::mdadm::{completed, instead_of, instead_of_mode, redirect, why_not};
 use std::time::Duration;
-use uraid_serve::{asking, member_name};
+use uraid_control::asking;
+use uraid_control::member_name;
 
 /// How long the first word may take to be found to be a file.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(2);

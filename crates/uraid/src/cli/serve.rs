@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
+use uraid_control::names::parse_uuid;
 use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
-use uraid_serve::names::parse_uuid;
 
 pub(super) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD, with --fuse also as files, until SIGTERM, SIGINT, SIGHUP or `uraid stop`.

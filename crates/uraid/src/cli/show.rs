@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
+use uraid_control::report::MkfsOf;
 use uraid_layout::Level;
-use uraid_serve::report::MkfsOf;
 
 pub(super) const EXAMINE: &str = "\
 Show what the superblock of each member says, in mdadm's words and order. Works on members in use.

@@ -3,7 +3,7 @@
 
 use super::usage_error_of;
 use clap::Args;
-use uraid_serve::names::{parse_uuid, valid_host, valid_name};
+use uraid_control::names::{parse_uuid, valid_host, valid_name};
 
 pub(super) const UPDATE: &str = "\
 Change the superblocks of a stopped array, as `mdadm --assemble --update=WHAT` does. The array is not

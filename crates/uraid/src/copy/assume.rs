@@ -129,7 +129,7 @@ pub(super) fn creation(geometry: &Geometry, members: &[Option<Claimed>]) -> Resu
         // Any value will do: it is the same for all of these members, and is not written to them.
         set_uuid: [0x5a; 16],
         set_name: SetName::new("", "assumed").expect("a short name"),
-        now_seconds: uraid_serve::dates::now(),
+        now_seconds: uraid_control::dates::now(),
         assume_clean: true,
         force: true,
         policy: NewPolicy::Resync,

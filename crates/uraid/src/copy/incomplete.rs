@@ -18,12 +18,12 @@
 use std::collections::BTreeSet;
 use uraid_block::sizes;
 use uraid_block::{Range, Sector, Sectors, Slot, SlotSet};
+use uraid_control::log::warn;
+use uraid_control::names;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, Refusal, Refused, assemble, assemble_half_reshaped};
 use uraid_format::{Features, Role, Superblock};
 use uraid_host::{Access, BadSectors, Claimed, Target};
 use uraid_layout::{Level, layout_name};
-use uraid_serve::log::warn;
-use uraid_serve::names;
 use uraid_serve::opening::Opened;
 
 /// Completes an array that lacks members, if `options` allow it. `size`: how much data a missing member of a raid0 or

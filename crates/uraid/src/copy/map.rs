@@ -96,7 +96,7 @@ impl Map {
         file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
         let map = parse(&bytes, size).map_err(|line| MapError::NoMap { path: path.to_owned(), line })?;
         if map.identity != identity {
-            let (found, expected) = (uraid_serve::names::printable(&map.identity), identity.to_owned());
+            let (found, expected) = (uraid_control::names::printable(&map.identity), identity.to_owned());
             return Err(MapError::Other { path: path.to_owned(), found, expected });
         }
         Ok(Some(map))

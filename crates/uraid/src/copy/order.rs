@@ -66,7 +66,7 @@ impl Members for Sectorwise<'_> {
     fn progress(&mut self, done: usize, of: usize) {
         if self.said.elapsed() >= PROGRESS_PERIOD {
             self.said = Instant::now();
-            uraid_serve::log::warn(&format!("searching: {done} of {of} geometries are done"));
+            uraid_control::log::warn(&format!("searching: {done} of {of} geometries are done"));
         }
     }
 }

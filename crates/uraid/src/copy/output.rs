@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{Range, Sectors};
+use uraid_control::member_name;
 use uraid_host::used_by_system;
-use uraid_serve::member_name;
 
 /// Zeroes that are shorter than this, or not aligned to it, are written like other bytes.
 const HOLE_BYTES: usize = 4096;

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::sizes;
 use uraid_block::{Range, Sector, Slot};
+use uraid_control::log::warn;
+use uraid_control::report::Shape;
 use uraid_engine::{HalfReshaped, Place, ReshapedPart, StartPlan};
 use uraid_format::uuid;
 use uraid_serve::assembly;
-use uraid_serve::log::warn;
 use uraid_serve::opening::Opened;
-use uraid_serve::report::Shape;
 use uraid_serve::stack::Stack;
 
 /// Each stretch of one geometry as an array of one stack. A member that holds something else there has no readable

@@ -4,10 +4,10 @@
 
 use super::steps::{NewContent, Step};
 use uraid_block::{IoError, Range, Sectors};
+use uraid_control::log::warn;
 use uraid_format::create::{CreateError, Creation};
 use uraid_format::signature::Signature;
 use uraid_format::{NameTooLong, Superblock};
-use uraid_serve::log::warn;
 use uraid_serve::metadata::{ClaimError, MetadataError};
 use uraid_serve::opening::ServeError;
 use uraid_serve::stack::StackError;

@@ -8,6 +8,12 @@ use crate::blank;
 use crate::probe::probe;
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
+use uraid_control::asking;
+use uraid_control::client;
+use uraid_control::member_name;
+use uraid_control::report::{
+    InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, WHOLE_REPLACEMENT, flag_words,
+};
 use uraid_engine::{
     AssembleError, AssembleOptions, Candidate, HalfReshaped, Place, ReadOnlyReason, StartPlan, assemble,
     assemble_half_reshaped,
@@ -16,14 +22,8 @@ use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
 use uraid_format::{Features, Role, Superblock};
 use uraid_host::{Holder, holder};
 use uraid_layout::{Layout, Level, Spec};
-use uraid_serve::asking;
 use uraid_serve::assembly;
-use uraid_serve::client;
-use uraid_serve::member_name;
 use uraid_serve::opening::{self, Timeouts};
-use uraid_serve::report::{
-    InUse, LeftOut, Member, NOT_STARTED, REPLACEMENT, Report, Reshape, Shape, WHOLE_REPLACEMENT, flag_words,
-};
 
 /// The reports of the members' arrays.
 pub(super) struct Told {
@@ -62,7 +62,7 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
                 known.candidates.push(Candidate { bad_blocks, ppl: found.ppl, ..candidate });
             }
             Err(error) if members.len() > 1 => {
-                uraid_serve::log::complain(&error);
+                uraid_control::log::complain(&error);
                 first_error.get_or_insert(error);
             }
             Err(error) => return Err(error.into()),
@@ -75,7 +75,7 @@ pub(super) fn tell(members: &[String], time_max: Option<Duration>) -> Result<Tol
     let look = AssembleOptions { force: false, run: true, read_only: true };
     let outcome = assemble(&known.candidates, &look);
     for (name, cautions) in known.names.iter().zip(&known.cautions) {
-        cautions.iter().for_each(|text| uraid_serve::log::warn(&format!("{name}: {text}")));
+        cautions.iter().for_each(|text| uraid_control::log::warn(&format!("{name}: {text}")));
     }
     let reports = match &outcome {
         Err(AssembleError::SeveralArrays { sets }) => {

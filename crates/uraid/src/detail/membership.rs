@@ -4,9 +4,9 @@
 use super::words;
 use crate::cli::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
 use serde_json::Value;
+use uraid_control::client::{self, Client, ClientError};
+use uraid_control::log::print;
 use uraid_format::MemberFlag;
-use uraid_serve::client::{self, Client, ClientError};
-use uraid_serve::log::print;
 
 /// Adds devices to a running array.
 pub(crate) fn add(args: &AddArgs) -> Result<(), ClientError> {

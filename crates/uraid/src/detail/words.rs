@@ -2,7 +2,7 @@
 //! Owns: what was meant. Not here: what the words mean to a server (`overseer::words`).
 //! Invariant: it is asked only after a refusal, and changes nothing.
 
-use uraid_serve::client::{self, ClientError};
+use uraid_control::client::{self, ClientError};
 
 /// mdadm's words that stand for members, the commands that take them, and what they mean.
 const WORDS: [(&str, &[&str], &str); 3] = [

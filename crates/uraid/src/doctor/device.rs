@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
-use uraid_serve::member_name;
+use uraid_control::member_name;
 
 /// A block device, or the part of one that a member is.
 #[derive(Clone, PartialEq, Eq, Debug)]

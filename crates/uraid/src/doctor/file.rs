@@ -17,12 +17,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_control::client;
+use uraid_control::log::print;
+use uraid_control::report::Report;
 use uraid_doctor::{Extent, Prediction, predict};
 use uraid_host::{FileExtent, file_extents};
 use uraid_layout::Layout;
-use uraid_serve::client;
-use uraid_serve::log::print;
-use uraid_serve::report::Report;
 
 /// The size of a write where the level has no stripes.
 const WRITE: Sectors = Sectors(2048);

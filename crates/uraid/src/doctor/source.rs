@@ -15,13 +15,13 @@ use std::time::Duration;
 use uraid_arrays::ArrayIndex;
 use uraid_bench::nbd::{NbdError, Reader};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_control::client;
+use uraid_control::report::Report;
 use uraid_engine::AssembleOptions;
 use uraid_host::{Access, Local};
 use uraid_layout::Layout;
-use uraid_serve::client;
 use uraid_serve::one_shot::{self, Arrays};
 use uraid_serve::opening::{self, ServeError, Timeouts};
-use uraid_serve::report::Report;
 use uraid_serve::stack::Stack;
 
 /// How often the array's shard looks for the next read.

@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use uraid_block::sizes::counted;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_control::names::printable_lines;
+use uraid_control::report::Report;
 use uraid_doctor::{
     Content, Extent, ExtentFlags, Facts, Finding, Prediction, Severity, Volume, cost_text, healthy_cost, size_text,
 };
 use uraid_engine::WriteCost;
 use uraid_layout::Layout;
-use uraid_serve::names::printable_lines;
-use uraid_serve::report::Report;
 
 /// The most extents and stripes that are printed; the sums are of all.
 const LINES_MAX: usize = 64;

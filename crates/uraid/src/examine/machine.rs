@@ -10,8 +10,8 @@ use super::{areas, old};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::sizes::human_brief;
+use uraid_control::names::{conf_file, conf_word, printable};
 use uraid_format::{Disk090, Features, Role, uuid};
-use uraid_serve::names::{conf_file, conf_word, printable};
 
 /// One object: lengths and places in sectors, times in seconds since 1970.
 pub(super) fn facts(found: &Examined) -> Value {

@@ -6,10 +6,10 @@ use super::areas::{self, Areas, read_block};
 use crate::probe::{self, ProbeError};
 use std::path::{Path, PathBuf};
 use uraid_block::{Sector, Sectors};
+use uraid_control::log::warn;
 use uraid_format::{Checksum, Superblock, Superblock090, SuperblockError, Version};
 use uraid_layout::{Layout, Level, Spec};
 use uraid_serve::cautions;
-use uraid_serve::log::warn;
 
 /// The result for one member.
 pub(super) struct Examined {

@@ -10,9 +10,9 @@ use super::words::{self, field, layout_word, level_word};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use uraid_block::sizes::human;
+use uraid_control::dates;
 use uraid_format::{Disk090, Superblock090, uuid};
 use uraid_layout::Level;
-use uraid_serve::dates;
 
 /// The whole text of a member, without what lies beside its superblock.
 pub(super) fn text(found: &Examined, old: &Superblock090) -> String {

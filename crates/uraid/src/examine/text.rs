@@ -10,9 +10,10 @@ use super::{areas, old};
 use std::fmt::Write as _;
 use uraid_block::Sectors;
 use uraid_block::sizes::human;
+use uraid_control::dates;
+use uraid_control::names;
 use uraid_format::{Features, MemberFlag, Role, Superblock, uuid};
 use uraid_layout::Level;
-use uraid_serve::{dates, names};
 
 /// The whole text of a member.
 pub(super) fn text(found: &Examined) -> String {

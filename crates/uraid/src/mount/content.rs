@@ -10,10 +10,10 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
+use uraid_control::member_name::{find_partition, read_table};
 use uraid_doctor::Content;
 use uraid_format::file_system::FileSystemKind;
 use uraid_host::Window;
-use uraid_serve::member_name::{find_partition, read_table};
 
 /// An array as a file or a block device.
 pub(super) struct ArrayContent {

@@ -130,7 +130,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.0.take().map(|disk| disk.detach()) {
-            uraid_serve::log::complain(&error);
+            uraid_control::log::complain(&error);
         }
     }
 }

@@ -22,10 +22,12 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use uraid_control::client;
+use uraid_control::log::warn;
+use uraid_control::names;
+use uraid_control::report::Report;
+use uraid_control::runtime;
 use uraid_serve::background::Background;
-use uraid_serve::log::warn;
-use uraid_serve::report::Report;
-use uraid_serve::{client, names, runtime};
 
 const PREFIX: &str = "mount-";
 const RECORD: &str = "record";

@@ -9,9 +9,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
+use uraid_control::asking::{self, Questions};
+use uraid_control::log::{warn, with_causes};
 use uraid_format::{SUPERBLOCK_BYTES, Superblock, SuperblockError};
-use uraid_serve::asking::{self, Questions};
-use uraid_serve::log::{warn, with_causes};
 
 /// All looks of one search.
 #[derive(Default)]

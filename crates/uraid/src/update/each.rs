@@ -7,12 +7,12 @@
 use super::{UpdateRefusal, open_all};
 use crate::cli::{UpdateArgs, UpdateWhat};
 use uraid_block::{SECTOR_BYTES, Sectors};
+use uraid_control::log::print;
+use uraid_control::names;
 use uraid_format::{Features, Superblock, Version};
 use uraid_host::Claimed;
 use uraid_layout::Level;
-use uraid_serve::log::print;
 use uraid_serve::metadata::{self, MetadataError};
-use uraid_serve::names;
 use uraid_serve::opening::Opened;
 
 /// Why a member is not changed. The text follows its name and a colon.

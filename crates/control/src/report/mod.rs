@@ -11,6 +11,7 @@ mod machine;
 mod member_io;
 mod named;
 mod pass;
+mod pass_progress;
 mod reshape;
 mod server;
 mod table;
@@ -22,14 +23,15 @@ pub use hints::MkfsOf;
 pub use in_use::InUse;
 pub use machine::Verdict;
 pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
-pub(crate) use named::Fit;
+pub use named::Fit;
 pub use pass::{Pass, PassLimits};
+pub use pass_progress::{PassProgress, duration};
 pub use reshape::{Reshape, Shape};
-pub(crate) use server::{Export, Server};
+pub use server::{Export, Server};
 
-use crate::pace::PassProgress;
-use crate::pass_calls::CheckResult;
-use crate::{dates, names};
+use crate::protocol::pass_calls::CheckResult;
+use crate::words::dates;
+use crate::words::names;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -209,7 +211,7 @@ impl Member {
     }
 
     /// Whether this text is one of the member's paths.
-    pub(crate) fn is_called(&self, path: &str) -> bool {
+    pub fn is_called(&self, path: &str) -> bool {
         [&self.path, &self.written].into_iter().any(|own| own.as_deref() == Some(path))
     }
 
@@ -272,7 +274,7 @@ impl Report {
     }
 
     /// One letter per slot: `U` in sync, `_` not.
-    pub(crate) fn slots(&self) -> String {
+    pub fn slots(&self) -> String {
         let is_in_sync = |slot| self.members.iter().any(|m| m.slot == Some(slot) && m.state == "active sync");
         (0..self.raid_devices).map(|slot| if is_in_sync(slot) { 'U' } else { '_' }).collect()
     }

@@ -5,7 +5,7 @@
 //! docs/md/behaviour.md#mdadmconf.
 
 use super::{Member, Report};
-use crate::names::{conf_word, printable};
+use crate::words::names::{conf_word, printable};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

@@ -3,7 +3,7 @@
 //! threads (`overseer`). Invariant: text and JSON say the same.
 
 use super::Member;
-use crate::dates;
+use crate::words::dates;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use std::path::Path;
 use uraid_format::uuid;
 
 /// The most bytes of a name with its host prefix: one less than the field, which mdadm ends with a zero.
-pub(crate) const SET_NAME_BYTES_MAX: usize = 31;
+pub const SET_NAME_BYTES_MAX: usize = 31;
 
 /// Checks a name for `create`: a superblock and a file name must be able to hold it.
 pub fn valid_name(text: &str) -> Result<String, String> {
@@ -79,7 +79,7 @@ fn this_host() -> Option<String> {
 }
 
 /// An array's name without its host.
-pub(crate) fn without_host(set_name: &str) -> &str {
+pub fn without_host(set_name: &str) -> &str {
     set_name.split_once(':').map_or(set_name, |(_, name)| name)
 }
 
@@ -109,7 +109,7 @@ pub fn conf_word(word: &str) -> String {
 }
 
 /// A name as one plain, visible file name.
-pub(crate) fn file_name(name: &str) -> String {
+pub fn file_name(name: &str) -> String {
     let plain: String = name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
     if plain.starts_with('.') { format!("_{plain}") } else { plain }
 }
@@ -120,7 +120,7 @@ pub fn unix_uri(export: &str, socket: &Path) -> String {
 }
 
 /// `nbd://HOST:PORT/NAME`
-pub(crate) fn tcp_uri(export: &str, address: std::net::SocketAddr) -> String {
+pub fn tcp_uri(export: &str, address: std::net::SocketAddr) -> String {
     format!("nbd://{address}/{}", percent(export, b"/"))
 }
 

@@ -3,7 +3,7 @@
 //! for an array that does not run).
 
 use super::{Geometry, Report};
-use crate::names;
+use crate::words::names;
 use uraid_block::Slot;
 use uraid_format::{Features, Superblock, uuid};
 use uraid_layout::{Layout, Level, layout_name};

@@ -12,6 +12,7 @@
 //!   /tmp/uraid-UID           otherwise, with mode 700: outside a login session, as in cron jobs and containers
 //! ```
 
+pub mod device_name;
 mod elsewhere;
 mod walk;
 

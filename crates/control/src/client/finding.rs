@@ -5,8 +5,11 @@
 //! chosen.
 
 use super::{Client, ClientError, STATUS_OF_ALL_TIME_MAX, is_denied, is_ended, own_user, resolved_path};
+use crate::asking;
+use crate::member_name;
 use crate::report::{Fit, Report};
-use crate::{asking, member_name, names, runtime};
+use crate::runtime;
+use crate::words::names;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;

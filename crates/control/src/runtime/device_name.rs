@@ -14,8 +14,8 @@
 //!
 //! So an array has the same name when it is served again, and its name is left to it meanwhile.
 
-use crate::names;
 use crate::runtime;
+use crate::words::names;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};

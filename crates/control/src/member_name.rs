@@ -3,7 +3,7 @@
 //! Invariant: a file that exists under the whole name is that file, whatever its name looks like.
 
 use crate::log::warn;
-use crate::names;
+use crate::words::names;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -63,7 +63,7 @@ pub enum NameError {
 
 impl NameError {
     /// Whether the member could not be read, such as a failed disk; otherwise the name is wrong.
-    pub(crate) fn is_absent(&self) -> bool {
+    pub fn is_absent(&self) -> bool {
         match self {
             NameError::Unreadable { .. } => true,
             NameError::Table { source, .. } => match source {
@@ -128,7 +128,7 @@ pub fn exists(name: &str) -> bool {
 
 /// The name with its path made absolute, for processes in another directory. Links are not resolved: the system is not
 /// asked about the path, because its file server may hang.
-pub(crate) fn as_written(name: &str) -> String {
+pub fn as_written(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
     }
@@ -139,7 +139,7 @@ pub(crate) fn as_written(name: &str) -> String {
 }
 
 /// The name with its path made absolute and links resolved.
-pub(crate) fn absolute(name: &str) -> String {
+pub fn absolute(name: &str) -> String {
     if name.starts_with("mem:") || name.starts_with("null:") {
         return name.to_owned();
     }

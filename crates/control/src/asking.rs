@@ -48,7 +48,7 @@ pub fn ask<T: Send + 'static>(
 }
 
 /// As [`ask`]; the line on stderr ends with `advice`.
-pub(crate) fn ask_advising<T: Send + 'static>(
+pub fn ask_advising<T: Send + 'static>(
     path: &str,
     time_max: Option<Duration>,
     advice: &str,
@@ -97,7 +97,7 @@ pub(crate) fn ask_advising<T: Send + 'static>(
 }
 
 /// As [`ask`], for a task that must not block its thread. The answer may be that of a path which has changed meanwhile.
-pub(crate) async fn ask_beside<T: Send + 'static>(
+pub async fn ask_beside<T: Send + 'static>(
     local: &Local,
     path: &str,
     time_max: Duration,

@@ -5,7 +5,8 @@
 //! not fit into the queue is lost and counted. Before [`begin`], and in all other subcommands, lines are written at
 //! once.
 
-use crate::{dates, names};
+use crate::words::dates;
+use crate::words::names;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -223,7 +224,7 @@ fn line(text: &str) {
 }
 
 /// Writes text to stderr unchanged: a progress line on a terminal.
-pub(crate) fn raw(text: String) {
+pub fn raw(text: String) {
     match OUTPUTS.get() {
         Some(outputs) => outputs.stderr.push(text),
         // If stderr is closed, only the exit code is left.
@@ -261,7 +262,7 @@ pub fn print_failed() -> bool {
 }
 
 /// Closes what stdout was, after everything that was printed until now: what waits for the end of a pipe gets it.
-pub(crate) fn leave_stdout() {
+pub fn leave_stdout() {
     match OUTPUTS.get() {
         Some(outputs) => {
             outputs.stdout.lock().entries.push_back(Entry::Leave);
@@ -276,7 +277,7 @@ fn stdout_to_null() -> bool {
 }
 
 /// The file that has the log; `None`: it goes elsewhere, or the file is removed.
-pub(crate) fn file() -> Option<PathBuf> {
+pub fn file() -> Option<PathBuf> {
     let status = rustix::fs::fstat(io::stderr()).ok()?;
     let is_file = rustix::fs::FileType::from_raw_mode(status.st_mode).is_file() && status.st_nlink > 0;
     is_file.then(|| std::fs::read_link("/proc/self/fd/2").ok()).flatten()

@@ -9,11 +9,11 @@ pub use finding::{Running, check_words, find, find_within, running};
 
 use crate::asking::{self, NoAnswer};
 use crate::member_name;
-use crate::overseer::words;
-use crate::pass_calls::{CheckResult, PassCall};
+use crate::protocol::pass_calls::{CheckResult, PassCall};
+use crate::protocol::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
 use crate::report::Report;
-use crate::rpc::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
 use crate::runtime::RuntimeError;
+use crate::words::member_words;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
@@ -354,7 +354,7 @@ impl Client {
     }
 
     fn send(&mut self, method: &Method) -> Result<(), ClientError> {
-        let sent = self.stream.get_mut().write_all(rpc::call_line(method).as_bytes());
+        let sent = self.stream.get_mut().write_all(protocol::call_line(method).as_bytes());
         sent.map_err(|source| self.no_answer(source))
     }
 
@@ -367,7 +367,7 @@ impl Client {
         if line.is_empty() {
             return Err(self.no_answer(io::ErrorKind::UnexpectedEof.into()));
         }
-        let answer = rpc::parse_answer(&line).map_err(|_| ClientError::Alien { path: self.path.clone() })?;
+        let answer = protocol::parse_answer(&line).map_err(|_| ClientError::Alien { path: self.path.clone() })?;
         Ok(answer?)
     }
 
@@ -449,7 +449,8 @@ fn resolved_path(member: &str, time_max: Option<Duration>, advice: &str) -> Resu
 
 /// Whether a member is named by a path: not by its slot, nor by one of mdadm's words.
 fn is_path(member: &str) -> bool {
-    member.parse::<u16>().is_err() && ![words::FAILED, words::DETACHED, words::MISSING].contains(&member)
+    member.parse::<u16>().is_err()
+        && ![member_words::FAILED, member_words::DETACHED, member_words::MISSING].contains(&member)
 }
 
 /// A member as a server finds it.

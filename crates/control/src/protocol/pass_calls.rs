@@ -3,7 +3,7 @@
 //! (`overseer`), the rest of the protocol (`rpc`), what is printed (`check`).
 //! Invariant: the answer lists at most as many mismatches as the engine keeps.
 
-use crate::rpc::RpcError;
+use crate::protocol::rpc_error::RpcError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uraid_block::sizes::counted;
@@ -34,10 +34,10 @@ pub enum PassCall {
 
 impl PassCall {
     /// The methods that are calls about passes.
-    pub(crate) const NAMES: &str = "check, repair, idle, freeze, unfreeze, speed, mismatches";
+    pub const NAMES: &str = "check, repair, idle, freeze, unfreeze, speed, mismatches";
 
     /// `None`: another method.
-    pub(crate) fn parse<'a>(
+    pub fn parse<'a>(
         name: &str,
         param: &impl Fn(&'static str) -> Option<&'a Value>,
     ) -> Option<Result<PassCall, &'static str>> {
@@ -73,7 +73,7 @@ impl PassCall {
 }
 
 /// The error of a call with wrong parameters.
-pub(crate) fn invalid(text: &str) -> RpcError {
+pub fn invalid(text: &str) -> RpcError {
     RpcError::new(RpcError::INVALID_PARAMS, text)
 }
 
@@ -147,7 +147,7 @@ pub fn not_compared(lacking: u64, skipped: u64, unreadable: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::{self, Method};
+    use crate::protocol::{self, Method};
 
     #[test]
     fn calls_about_passes_survive_the_way() {
@@ -161,10 +161,10 @@ mod tests {
             speed,
             PassCall::Mismatches,
         ] {
-            let line = rpc::call_line(&Method::Passes(call));
-            assert_eq!(rpc::parse_call(line.as_bytes()).expect("a call").method, Method::Passes(call));
+            let line = protocol::call_line(&Method::Passes(call));
+            assert_eq!(protocol::parse_call(line.as_bytes()).expect("a call").method, Method::Passes(call));
         }
         let wrong = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"speed\",\"params\":{\"min\":\"fast\"}}";
-        assert_eq!(rpc::parse_call(wrong).expect_err("no number").1.code, RpcError::INVALID_PARAMS);
+        assert_eq!(protocol::parse_call(wrong).expect_err("no number").1.code, RpcError::INVALID_PARAMS);
     }
 }

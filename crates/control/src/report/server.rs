@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize};
 /// The process that serves an array.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Server {
+    /// The process.
     pub pid: u32,
+    /// Of its exports.
     pub uris: Vec<String>,
     /// Whether it takes requests yet.
     pub is_ready: bool,
+    /// Threads that serve.
     pub shards: u16,
     /// How long the last failed member took from the error to the durable superblocks of the others, in microseconds.
     pub last_record_us: Option<u64>,

@@ -3,30 +3,37 @@
 //! Invariant: any bytes on the socket become a call or an error answer, never a panic; a line is bounded.
 //! Spec: www.jsonrpc.org/specification, without batches and notifications: a request without an id is refused.
 
-use crate::pass_calls::{self, PassCall};
-use crate::{names, strict_json};
+pub mod pass_calls;
+mod rpc_error;
+mod strict_json;
+
+pub use rpc_error::RpcError;
+
+use crate::words::names;
+use pass_calls::PassCall;
 use serde_json::{Map, Value, json};
 use uraid_format::bitmap::WRITE_BEHIND_MAX;
 use uraid_format::{FlagChange, MemberFlag};
 
 /// The most bytes of a request's line: an `add` of 384 members with paths of 4,096 bytes has 1.5 MiB.
-pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
+pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// The most bytes of an answer's line: md has at most 1,920 members, and a path of 4,096 bytes is at most 24 KiB of
 /// JSON.
-pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// One request.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Call {
+pub struct Call {
     /// The id of the answer.
     pub id: Value,
+    /// What is asked.
     pub method: Method,
 }
 
 /// The methods of a running array.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Method {
+pub enum Method {
     /// Returns the array's report.
     Status,
     /// Declares members failed.
@@ -36,6 +43,7 @@ pub(crate) enum Method {
     },
     /// Adds devices as spares.
     Add {
+        /// In this order.
         members: Vec<NewDevice>,
         /// What they carry may be lost.
         force: bool,
@@ -61,7 +69,9 @@ pub(crate) enum Method {
     SetFlag {
         /// The path or slot of each.
         members: Vec<String>,
+        /// Which one.
         flag: MemberFlag,
+        /// Whether they get it.
         is_set: bool,
     },
     /// Stops the array: drain, flush, mark clean, release the members.
@@ -72,7 +82,10 @@ pub(crate) enum Method {
         force: bool,
     },
     /// Takes no more writes, or takes them again.
-    Access { is_read_only: bool },
+    Access {
+        /// Whether it takes no more.
+        is_read_only: bool,
+    },
     /// Changes its bitmap.
     Bitmap(BitmapCall),
     /// About its passes.
@@ -81,7 +94,8 @@ pub(crate) enum Method {
 
 /// A device to add.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct NewDevice {
+pub struct NewDevice {
+    /// Its path, absolute.
     pub path: String,
     /// The flags that it gets. A former member that returns to its slot keeps those that this does not name.
     pub flags: FlagChange,
@@ -153,43 +167,8 @@ impl BitmapCall {
     }
 }
 
-/// An error answer.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct RpcError {
-    /// The specification's code; [`RpcError::REFUSED`] for our own refusals.
-    pub code: i64,
-    /// Why, in one line.
-    pub message: String,
-}
-
-impl RpcError {
-    /// Invalid JSON.
-    pub(crate) const PARSE: i64 = -32700;
-    /// JSON, but not a request.
-    pub(crate) const INVALID_REQUEST: i64 = -32600;
-    /// No such method.
-    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-    /// The method does not take these parameters.
-    pub(crate) const INVALID_PARAMS: i64 = -32602;
-    /// The array refused the call, or the call failed.
-    pub(crate) const REFUSED: i64 = -32000;
-    /// The array has no such member. The caller may know it by another path.
-    pub(crate) const NO_MEMBER: i64 = -32001;
-
-    /// An error answer.
-    pub(crate) fn new(code: i64, message: impl Into<String>) -> RpcError {
-        RpcError { code, message: message.into() }
-    }
-
-    /// A refusal, with the array's reason.
-    pub(crate) fn refused(reason: impl std::fmt::Display) -> RpcError {
-        RpcError::new(RpcError::REFUSED, reason.to_string())
-    }
-}
-
 /// Reads one line. The error carries the id for its answer.
-pub(crate) fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
+pub fn parse_call(line: &[u8]) -> Result<Call, (Value, RpcError)> {
     let value = strict_json::parse(line)
         .map_err(|error| (Value::Null, RpcError::new(RpcError::PARSE, format!("no JSON: {error}"))))?;
     let Value::Object(request) = value else {
@@ -306,7 +285,7 @@ fn with<'a>(param: &impl Fn(&'static str) -> Option<&'a Value>) -> Option<Vec<St
 }
 
 /// A request as a line, with its end.
-pub(crate) fn call_line(method: &Method) -> String {
+pub fn call_line(method: &Method) -> String {
     let (name, params) = words(method);
     format!("{}\n", json!({ "jsonrpc": "2.0", "id": 1, "method": name, "params": params }))
 }
@@ -334,7 +313,7 @@ fn words(method: &Method) -> (&'static str, Value) {
 }
 
 /// An answer as a line, with its end.
-pub(crate) fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
+pub fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
     let answer = match outcome {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
         Err(error) => {
@@ -345,7 +324,7 @@ pub(crate) fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> Strin
 }
 
 /// Reads an answer. The outer error: these bytes are not an answer.
-pub(crate) fn parse_answer(line: &[u8]) -> Result<Result<Value, RpcError>, serde_json::Error> {
+pub fn parse_answer(line: &[u8]) -> Result<Result<Value, RpcError>, serde_json::Error> {
     let mut value: Value = serde_json::from_slice(line)?;
     if let Some(error) = value.get("error") {
         let code = error.get("code").and_then(Value::as_i64).unwrap_or(RpcError::REFUSED);

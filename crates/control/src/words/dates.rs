@@ -22,7 +22,7 @@ pub fn utc(seconds: u64) -> String {
 }
 
 /// `2023-11-14T22:13:20Z`, for lines on stderr.
-pub(crate) fn stamp(seconds: u64) -> String {
+pub fn stamp(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let second = seconds % 86_400;
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)

@@ -5,11 +5,10 @@
 //! Spec: docs/md/behaviour.md#procmdstat.
 
 use super::{Report, field};
-use crate::pace::PassProgress;
-use crate::pass_calls::CheckResult;
+use crate::protocol::pass_calls::CheckResult;
+use crate::report::pass_progress::PassProgress;
 use serde::{Deserialize, Serialize};
 use uraid_block::sizes::counted;
-use uraid_engine::SpeedLimits;
 
 /// How fast a pass is at least and at most, in KiB a second of each member.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -20,11 +19,10 @@ pub struct PassLimits {
     pub max_kib: Option<u64>,
 }
 
-impl From<SpeedLimits> for PassLimits {
-    fn from(limits: SpeedLimits) -> PassLimits {
-        // The maximum counts, also where it is below the default minimum.
-        let min = limits.min.unwrap_or(SpeedLimits::MIN_KIB);
-        PassLimits { min_kib: limits.max.map_or(min, |max| min.min(max)), max_kib: limits.max }
+impl PassLimits {
+    /// The maximum counts, also where it is below the minimum.
+    pub fn new(min_kib: u64, max_kib: Option<u64>) -> PassLimits {
+        PassLimits { min_kib: max_kib.map_or(min_kib, |max| min_kib.min(max)), max_kib }
     }
 }
 
@@ -107,10 +105,10 @@ mod tests {
             text.contains("     Resync Status : 12% complete\n      Resync Speed : 100K/sec, 90s left\n"),
             "{text}"
         );
-        report.pass_limits = Some(SpeedLimits { min: None, max: Some(9000) }.into());
+        report.pass_limits = Some(PassLimits::new(1000, Some(9000)));
         let limits = "     Resync Limits : a tenth of the time beside clients, at least 1000K/sec, at most 9000K/sec\n";
         assert!(report.text().contains(limits), "{}", report.text());
-        assert_eq!(PassLimits::from(SpeedLimits { min: None, max: Some(300) }).min_kib, 300);
+        assert_eq!(PassLimits::new(1000, Some(300)).min_kib, 300);
         report.resync = of(None, None);
         let text = report.text();
         assert!(text.contains("     Resync Status : 12% complete\n") && !text.contains("Resync Speed"), "{text}");

@@ -2,12 +2,13 @@
 //! Owns: comparing words with a report. Not here: finding the array (`client`), what a path means (`member_name`).
 
 use super::Report;
-use crate::{member_name, names};
+use crate::member_name;
+use crate::words::names;
 use uraid_format::uuid;
 
 /// How a word names an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fit {
+pub enum Fit {
     /// The number of its device.
     Number,
     /// Its name, with or without its host, or the file that mdadm has for that.
@@ -18,7 +19,7 @@ pub(crate) enum Fit {
 
 impl Report {
     /// Whether the array has a member of this path, as the server or the caller writes it.
-    pub(crate) fn has_member(&self, path: &str) -> bool {
+    pub fn has_member(&self, path: &str) -> bool {
         self.members.iter().any(|member| member.is_called(path))
     }
 
@@ -34,7 +35,7 @@ impl Report {
 
     /// How a word names the array. `/dev/md127` is a number, `/dev/md/md127` a name; `md127` may be either. A host before
     /// the name must be the array's.
-    pub(crate) fn fit(&self, word: &str) -> Option<Fit> {
+    pub fn fit(&self, word: &str) -> Option<Fit> {
         let is_device = |word: &str| self.device.as_deref() == Some(word);
         if let Some(below) = word.strip_prefix("/dev/") {
             return match below.strip_prefix("md/") {
@@ -67,7 +68,7 @@ impl Report {
     }
 
     /// The name in its superblocks, with its host; where they have none, the name that it has here.
-    pub(crate) fn full_name(&self) -> &str {
+    pub fn full_name(&self) -> &str {
         if names::without_host(&self.set_name).is_empty() { &self.name } else { &self.set_name }
     }
 
