@@ -5,29 +5,18 @@
 //! `export-fuse`).
 //! Invariant: what uses a running array is compiled here. A caller gets futures in boxes, and never owns an array.
 
-pub mod assembly;
 pub mod background;
-pub mod cautions;
-mod clients;
-mod control;
-pub mod copy_reader;
-pub mod files;
-pub mod frontends;
-mod frozen;
-mod member_errors;
+pub mod frontend;
+pub mod life;
+mod lines;
 pub mod memory;
-mod message;
-pub mod metadata;
-pub mod nested;
-pub mod one_shot;
+mod offline;
 pub mod opening;
 mod overseer;
-pub mod pace;
-mod paths;
-pub mod progress;
-pub mod roster;
 pub mod session;
-mod silence;
-mod spare_groups;
 pub mod stack;
-mod watch;
+
+pub use lines::progress;
+pub use offline::{copy_reader, one_shot};
+pub use opening::{cautions, metadata, nested};
+pub use stack::{assembly, roster};

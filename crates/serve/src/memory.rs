@@ -1,13 +1,11 @@
 //! The memory of a server, and its division.
-//! Owns: `--memory-limit`, the sizes of all buffers of a server, the refusal if they cannot be had. Not here: the
-//! buffers themselves (`host`, `export-nbd`), other subcommands.
+//! Owns: `--memory-limit`, the sizes of all buffers of a server, the refusal if they cannot be had. Not here: what a
+//! frontend takes ([`TakesMemory`]), the buffers themselves (`host`), other subcommands.
 //! Invariant: the memory is counted as if all buffers were full. Every arena has at least the minimum that the engine
 //! and the server need.
 
 use crate::stack::{CLIENT_BLOCKS, Stack};
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
-use uraid_export_fuse::{ARENA_BLOCKS, ARENA_BLOCKS_MIN};
-use uraid_export_nbd::Limits;
 use uraid_host::{ARENAS, ArenaBlocks, CLIENT_ARENA, NoMemory, ensure_memory};
 
 const MIB: u64 = 1 << 20;
@@ -23,18 +21,37 @@ const THREAD_ADDRESS_BYTES: u64 = 68 * MIB;
 const OTHER_THREADS: u64 = 6;
 /// The number of sizes between the minimum and the full size.
 const STEPS: u64 = 256;
-/// The fewest connections per thread for which a server is useful.
-const CONNECTIONS_MIN: usize = 32;
+/// How much of its full size a server has: from the least that works up to all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share(u64);
+
+impl Share {
+    /// The least that works.
+    pub const LEAST: Share = Share(0);
+    /// The full size.
+    pub const FULL: Share = Share(STEPS);
+
+    /// Of something that has this much at the least, and at its full size.
+    pub fn of(self, least: u64, full: u64) -> u64 {
+        least + full.saturating_sub(least) * self.0 / STEPS
+    }
+}
+
+/// What takes memory beside the arrays: a frontend.
+pub trait TakesMemory {
+    /// Bytes of its buffers on each thread.
+    fn buffer_bytes(&self, share: Share) -> u64;
+    /// Bytes of everything else that it has on each thread.
+    fn other_bytes(&self, share: Share) -> u64;
+}
 
 /// The sizes of a server's buffers.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The arenas of each thread and array; the clients' arena of each thread.
     pub arenas: [ArenaBlocks; ARENAS],
-    /// How many clients.
-    pub limits: Limits,
-    /// The buffers of each thread for the files of `--fuse`; none without it.
-    pub file_blocks: ArenaBlocks,
+    /// The share of its full size that each frontend has.
+    pub share: Share,
 }
 
 /// There is not enough memory.
@@ -84,95 +101,84 @@ fn with_fewer(shards: u16, one_shard: u64) -> String {
 }
 
 /// What determines the sizes of a server's buffers.
-#[derive(Clone, Copy)]
-struct Shape {
+struct Shape<'a> {
     arrays: u64,
     shards: u16,
+    /// The slots of the widest array.
+    slots: u32,
+    /// The arenas at their full size.
+    full: [ArenaBlocks; ARENAS],
+    frontends: &'a [&'a dyn TakesMemory],
 }
 
-impl Shape {
+impl Shape<'_> {
+    /// Each arena of rows holds at least two of the widest array, and a client's request has at most 1.5 MiB.
+    fn arenas(&self, share: Share) -> [ArenaBlocks; ARENAS] {
+        // Some are smaller than the least of others, which have blocks of another size in their place.
+        if share == Share::FULL {
+            return self.full;
+        }
+        let mut least = [ArenaBlocks { small: 64, large: 2 * (self.slots + 2) }; ARENAS];
+        let served = self.full[CLIENT_ARENA].small / CLIENT_BLOCKS.small;
+        least[CLIENT_ARENA] = ArenaBlocks { small: 256 * served, large: 32 * served };
+        let blocks = |least: u32, full: u32| share.of(least.into(), full.into()) as u32;
+        std::array::from_fn(|n| ArenaBlocks {
+            small: blocks(least[n].small, self.full[n].small),
+            large: blocks(least[n].large, self.full[n].large),
+        })
+    }
+
     /// All buffers of the process, in bytes.
-    fn buffers(self, plan: &Plan) -> u64 {
-        let of_array: u64 = plan.arenas[..CLIENT_ARENA].iter().map(bytes).sum();
-        let (small, large) = plan.limits.own_blocks();
-        let own = bytes(&ArenaBlocks { small, large });
-        u64::from(self.shards)
-            * (self.arrays * of_array + bytes(&plan.arenas[CLIENT_ARENA]) + own + bytes(&plan.file_blocks))
+    fn buffers(&self, share: Share) -> u64 {
+        let arenas = self.arenas(share);
+        let of_array: u64 = arenas[..CLIENT_ARENA].iter().map(block_bytes).sum();
+        let of_frontends: u64 = self.frontends.iter().map(|frontend| frontend.buffer_bytes(share)).sum();
+        u64::from(self.shards) * (self.arrays * of_array + block_bytes(&arenas[CLIENT_ARENA]) + of_frontends)
     }
 
     /// The whole process.
-    fn total(self, plan: &Plan) -> u64 {
-        let connections = plan.limits.connection_bytes() * plan.limits.connections_max as u64;
-        let of_shard = SHARD_BYTES + self.arrays * CLEARS_BYTES + connections;
-        PROCESS_BYTES + u64::from(self.shards) * of_shard + self.buffers(plan)
+    fn total(&self, share: Share) -> u64 {
+        let of_frontends: u64 = self.frontends.iter().map(|frontend| frontend.other_bytes(share)).sum();
+        let of_shard = SHARD_BYTES + self.arrays * CLEARS_BYTES + of_frontends;
+        PROCESS_BYTES + u64::from(self.shards) * of_shard + self.buffers(share)
+    }
+
+    /// The largest share with which the process stays below `limit` bytes; without a limit, the full size.
+    fn share(&self, limit: Option<u64>) -> Result<Share, MemoryError> {
+        let Some(limit) = limit.filter(|&limit| limit < self.total(Share::FULL)) else { return Ok(Share::FULL) };
+        let expected = self.total(Share::LEAST);
+        if limit < expected {
+            let one_shard = Shape { shards: 1, ..*self }.total(Share::LEAST);
+            return Err(MemoryError::Limit { found: limit, expected, shards: self.shards, one_shard });
+        }
+        let fitting = (0..STEPS).rev().map(Share).find(|share| self.total(*share) <= limit);
+        Ok(fitting.expect("the least fits"))
     }
 }
 
-fn bytes(blocks: &ArenaBlocks) -> u64 {
+/// The bytes of these blocks.
+pub(crate) fn block_bytes(blocks: &ArenaBlocks) -> u64 {
     u64::from(blocks.small) * SMALL_BLOCK_BYTES as u64 + u64::from(blocks.large) * LARGE_BLOCK_BYTES as u64
 }
 
-/// The minimum: each arena of rows holds two of the widest array, and a client's request has at most 1.5 MiB.
-fn least(full: &Plan, slots: u32) -> Plan {
-    let mut arenas = [ArenaBlocks { small: 64, large: 2 * (slots + 2) }; ARENAS];
-    let served = full.arenas[CLIENT_ARENA].small / CLIENT_BLOCKS.small;
-    arenas[CLIENT_ARENA] = ArenaBlocks { small: 256 * served, large: 32 * served };
-    let file_blocks = if bytes(&full.file_blocks) == 0 { full.file_blocks } else { ARENA_BLOCKS_MIN };
-    Plan { arenas, limits: limits(&full.limits, CONNECTIONS_MIN), file_blocks }
-}
-
-fn limits(full: &Limits, connections_max: usize) -> Limits {
-    let part = |of: usize| (of * connections_max / full.connections_max).max(1);
-    Limits {
-        connections_max,
-        peer_connections_max: part(full.peer_connections_max),
-        handshakes_max: part(full.handshakes_max).max(CONNECTIONS_MIN / 2),
-        ..full.clone()
-    }
-}
-
-/// Interpolates between the minimum, at step 0, and the full size, at [`STEPS`].
-fn between(least: &Plan, full: &Plan, step: u64) -> Plan {
-    let count = |least: u64, full: u64| least + full.saturating_sub(least) * step / STEPS;
-    let blocks = |least: u32, full: u32| count(least.into(), full.into()) as u32;
-    let arena = |least: ArenaBlocks, full: ArenaBlocks| ArenaBlocks {
-        small: blocks(least.small, full.small),
-        large: blocks(least.large, full.large),
-    };
-    let arenas = std::array::from_fn(|n| arena(least.arenas[n], full.arenas[n]));
-    let file_blocks = arena(least.file_blocks, full.file_blocks);
-    let connections = count(least.limits.connections_max as u64, full.limits.connections_max as u64);
-    Plan { arenas, limits: limits(&full.limits, connections as usize), file_blocks }
-}
-
-/// The buffers of a server whose process stays below `limit` bytes, if there is a limit; else the full size.
-fn sized(shape: Shape, slots: u32, full: &Plan, limit: Option<u64>) -> Result<Plan, MemoryError> {
-    let Some(limit) = limit.filter(|&limit| limit < shape.total(full)) else { return Ok(full.clone()) };
-    let least = least(full, slots);
-    let expected = shape.total(&least);
-    if limit < expected {
-        let one_shard = Shape { shards: 1, ..shape }.total(&least);
-        return Err(MemoryError::Limit { found: limit, expected, shards: shape.shards, one_shard });
-    }
-    let fitting = (0..STEPS).rev().map(|step| between(&least, full, step)).find(|plan| shape.total(plan) <= limit);
-    Ok(fitting.expect("the least fits"))
-}
-
-/// The buffers of a server of these arrays, also as files if `has_files`. Fails if the system does not have the memory.
-pub fn plan(stack: &Stack, shards: u16, has_files: bool, limit: Option<u64>) -> Result<Plan, MemoryError> {
-    let file_blocks = if has_files { ARENA_BLOCKS } else { ArenaBlocks { small: 0, large: 0 } };
-    let full = Plan { arenas: stack.host_options().arenas, limits: Limits::default(), file_blocks };
-    let shape = Shape { arrays: stack.arrays.len() as u64, shards };
-    let slots = stack.slots_max().into();
-    let plan = sized(shape, slots, &full, limit)?;
-    let wanted = shape.buffers(&plan);
+/// The buffers of a server of these arrays with these frontends. Fails if the system does not have the memory.
+pub fn plan(
+    stack: &Stack,
+    shards: u16,
+    frontends: &[&dyn TakesMemory],
+    limit: Option<u64>,
+) -> Result<Plan, MemoryError> {
+    let (arrays, full) = (stack.arrays.len() as u64, stack.host_options().arenas);
+    let shape = Shape { arrays, shards, slots: stack.slots_max().into(), full, frontends };
+    let share = shape.share(limit)?;
+    let wanted = shape.buffers(share);
     let threads = u64::from(shards) + OTHER_THREADS;
     ensure_memory(wanted + PROCESS_BYTES, threads * THREAD_ADDRESS_BYTES).map_err(|why| MemoryError::System {
         shards,
-        least: shape.total(&least(&full, slots)),
+        least: shape.total(Share::LEAST),
         why,
     })?;
-    Ok(plan)
+    Ok(Plan { arenas: shape.arenas(share), share })
 }
 
 #[cfg(test)]
@@ -180,28 +186,36 @@ mod tests {
     use super::*;
     use uraid_arrays::options_for;
 
-    fn full(slots: u16, file_blocks: ArenaBlocks) -> Plan {
-        let mut arenas = options_for(slots).arenas;
-        arenas[CLIENT_ARENA] = CLIENT_BLOCKS;
-        Plan { arenas, limits: Limits::default(), file_blocks }
+    /// A frontend with so many bytes of buffers, and as many of other memory.
+    struct Part(u64, u64);
+
+    impl TakesMemory for Part {
+        fn buffer_bytes(&self, share: Share) -> u64 {
+            share.of(self.0, self.1)
+        }
+
+        fn other_bytes(&self, share: Share) -> u64 {
+            share.of(self.0, self.1)
+        }
     }
 
     #[test]
     fn any_limit_is_kept_or_refused_with_the_least_that_is() {
         for (slots, arrays, shards) in [(2, 1, 1), (4, 1, 4), (8, 3, 2), (250, 1, 2), (27, 1, 64)] {
-            let file_blocks = if shards == 2 { ARENA_BLOCKS } else { ArenaBlocks { small: 0, large: 0 } };
-            let (shape, full) = (Shape { arrays, shards }, full(slots, file_blocks));
-            let least = shape.total(&least(&full, slots.into()));
+            let (nbd, fuse) = (Part(4 * MIB, 100 * MIB), Part(MIB, 20 * MIB));
+            let frontends: Vec<&dyn TakesMemory> = if shards == 2 { vec![&nbd, &fuse] } else { vec![&nbd] };
+            let mut full = options_for(slots).arenas;
+            full[CLIENT_ARENA] = CLIENT_BLOCKS;
+            let shape = Shape { arrays, shards, slots: slots.into(), full, frontends: &frontends };
+            let least = shape.total(Share::LEAST);
             for limit in [1, 31 * MIB, least - 1, least, least + 1, 2 * least, 400 * MIB, u64::MAX] {
-                match sized(shape, slots.into(), &full, Some(limit)) {
-                    Ok(plan) => {
-                        assert!(limit >= least && shape.total(&plan) <= limit);
-                        let rows = u32::from(slots) + 2;
-                        assert!(
-                            plan.arenas.iter().zip(&full.arenas).all(|(got, full)| got.small <= full.small.max(64))
-                        );
-                        assert!(plan.file_blocks.large >= 64.min(file_blocks.large));
-                        assert!(plan.arenas[1].large >= rows && plan.arenas[3].large >= rows);
+                match shape.share(Some(limit)) {
+                    Ok(share) => {
+                        assert!(limit >= least && shape.total(share) <= limit);
+                        assert!(share == Share::FULL || shape.total(Share(share.0 + 1)) > limit, "no larger one fits");
+                        let (arenas, rows) = (shape.arenas(share), u32::from(slots) + 2);
+                        assert!(arenas.iter().zip(&full).all(|(got, full)| got.small <= full.small.max(64)));
+                        assert!(arenas[1].large >= rows && arenas[3].large >= rows);
                     }
                     Err(error) => {
                         assert!(limit < least, "{error}");
@@ -209,9 +223,8 @@ mod tests {
                     }
                 }
             }
-            let most = shape.total(&full);
-            let all = sized(shape, slots.into(), &full, Some(most)).expect("all of it");
-            assert_eq!(shape.total(&all), most);
+            assert_eq!(shape.share(Some(shape.total(Share::FULL))).expect("all of it"), Share::FULL);
+            assert_eq!(shape.arenas(Share::FULL), full);
         }
     }
 }

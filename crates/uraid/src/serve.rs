@@ -11,12 +11,11 @@ use uraid_control::log::{self, complain, warn};
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
 use uraid_serve::background::{self, Detachment};
-use uraid_serve::files;
-use uraid_serve::frontends::{self, Places};
+use uraid_serve::frontend::{self, Places};
 use uraid_serve::memory;
 use uraid_serve::opening::{ServeError, Timeouts, stack};
-use uraid_serve::session::{self, life};
 use uraid_serve::stack::Stack;
+use uraid_serve::{life, session};
 
 /// Threads by default, at most.
 const SHARDS_DEFAULT_MAX: usize = 4;
@@ -50,14 +49,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
     stack.blank = blank::of_stack(&stack);
     let limit = args.memory_limit.map(|limit| limit.bytes());
-    let memory = memory::plan(&stack, shards, args.fuse.is_some(), limit)?;
-    let frontends = frontends::listen(places, &stack, shards, memory.file_blocks, &timeouts)?;
+    let plans = frontend::plans(&places, &stack, &timeouts)?;
+    let memory = memory::plan(&stack, shards, &frontend::memory_of(&plans), limit)?;
+    let frontends = frontend::listen(&places, plans, &stack, shards, memory.share, &timeouts)?;
     log::add_time();
     for (index, array) in stack.indexes().zip(&stack.arrays) {
         let member = |at: usize| stack.member_name(index, at);
         announce(&array.name, &array.plan, stack.read_only_text(index), member);
     }
-    give_up_privileges(&stack, shards, frontends.files.is_some() || args.mlock);
+    let serves_kernel = frontends.list.iter().any(|frontend| frontend.serves_kernel());
+    give_up_privileges(&stack, shards, serves_kernel || args.mlock);
     let options = Options {
         ring: args.ring.into(),
         arenas: memory.arenas,
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
         ..stack.host_options()
     };
     stack.seat_members();
-    life::run(session::Setup { stack, frontends, shards, options, limits: memory.limits, detachment })?;
+    life::run(session::Setup { stack, frontends, shards, options, detachment })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,7 +83,7 @@ fn detachment(args: &ServeArgs) -> Detachment {
 /// Where clients shall reach the arrays; ends the process if `--nbd` is wrong.
 fn places(args: &ServeArgs) -> Places {
     let wrong = |text: &str| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT"));
-    let address = |text: &str| frontends::parse_address(text).unwrap_or_else(|| wrong(text));
+    let address = |text: &str| frontend::parse_address(text).unwrap_or_else(|| wrong(text));
     Places {
         nbd: args.nbd.as_deref().map(address),
         export_name: args.export_name.clone(),
@@ -104,7 +105,7 @@ fn give_up_privileges(stack: &Stack, shards: u16, has_disk: bool) {
     members.for_each(|member| member.open_for(shards));
     keep_locked_memory();
     if has_disk {
-        files::guard();
+        frontend::guard();
     }
     if let Err(error) = drop_privileges() {
         complain(&error);

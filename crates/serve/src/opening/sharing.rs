@@ -1,5 +1,5 @@
 //! Members of arrays that share their spares, at a start.
-//! Owns: which array of a spare group gets which member. Not here: when a spare moves (`crate::spare_groups`), whether the
+//! Owns: which array of a spare group gets which member. Not here: when a spare moves (`crate::overseer::spare_groups`), whether the
 //! members make up an array (`engine::assemble`).
 //! Invariant: every member is of the array that its superblock names, if an array of its group is that one.
 //!

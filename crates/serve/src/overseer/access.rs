@@ -1,5 +1,5 @@
 //! `readonly` and `readwrite` of a running array.
-//! Owns: which arrays take them, what is answered. Not here: the steps (`engine`), how calls arrive (`control`).
+//! Owns: which arrays take them, what is answered. Not here: the steps (`engine`), how calls arrive (`control_socket`).
 
 use super::Overseer;
 use serde_json::{Value, json};

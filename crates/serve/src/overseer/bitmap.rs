@@ -1,8 +1,8 @@
 //! Gives a running array a write-intent bitmap, or takes it away, by command.
-//! Owns: what is answered and said, what a report says of it. Not here: the steps (`engine`), how calls arrive (`control`).
+//! Owns: what is answered and said, what a report says of it. Not here: the steps (`engine`), how calls arrive (`control_socket`).
 
 use super::Overseer;
-use crate::progress::pass_word;
+use crate::lines::progress::pass_word;
 use serde_json::{Value, json};
 use uraid_block::Sectors;
 use uraid_control::log::with_causes;

@@ -5,10 +5,10 @@
 //! before a superblock lists it.
 
 use super::Overseer;
-use crate::message::Message;
-use crate::metadata::{self, ClaimError, MetadataError};
-use crate::roster::Seat;
-use crate::stack::MemberPath;
+use crate::opening::metadata::{self, ClaimError, MetadataError};
+use crate::session::message::Message;
+use crate::stack::roster::MemberPath;
+use crate::stack::roster::Seat;
 use serde_json::{Value, json};
 use std::time::Duration;
 use uraid_arrays::Members;
@@ -223,7 +223,7 @@ impl Overseer {
     /// Removes spares and failed members, and closes their devices.
     pub(super) async fn remove_members(&self, words: &[String]) -> Result<Value, RpcError> {
         if self.array.status().pass.is_none() {
-            self.paths.look(crate::paths::WAITS_MAX).await;
+            self.paths.look(crate::overseer::paths::WAITS_MAX).await;
         }
         let _one = self.session.seating().await;
         let mut indexes = Vec::new();

@@ -1,9 +1,9 @@
 //! Carries out the calls about the passes of a running array.
 //! Owns: check, repair, idle, freeze, speed, the result of the last check with paths in place of slots. Not here: the
-//! passes (`engine`), how calls arrive (`control`).
+//! passes (`engine`), how calls arrive (`control_socket`).
 
 use super::Overseer;
-use crate::progress::pass_word;
+use crate::lines::progress::pass_word;
 use serde_json::{Value, json};
 use uraid_block::sizes::counted;
 use uraid_control::log::{warn, with_causes};

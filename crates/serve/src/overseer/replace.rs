@@ -1,5 +1,5 @@
 //! `replace` of a running array, and `fail` of a member that replaces another one.
-//! Owns: which members a caller names, what is answered. Not here: the steps (`engine`), how calls arrive (`control`).
+//! Owns: which members a caller names, what is answered. Not here: the steps (`engine`), how calls arrive (`control_socket`).
 
 use super::Overseer;
 use serde_json::{Value, json};

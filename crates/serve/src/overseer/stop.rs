@@ -1,8 +1,7 @@
 //! `stop` of a running array.
-//! Owns: when it is refused. Not here: the stop itself (`session`), how calls arrive (`control`).
+//! Owns: when it is refused. Not here: the stop itself (`session`), how calls arrive (`control_socket`).
 
 use super::Overseer;
-use crate::files;
 use std::time::Duration;
 use uraid_block::sizes::counted;
 use uraid_control::log::with_causes;
@@ -57,12 +56,7 @@ impl Overseer {
                 counted(clients.writers, "client with write access is", "clients with write access are")
             ));
         }
-        let frontends = &self.session.setup().frontends;
-        let open = frontends.files.as_ref().and_then(|files| files::open_text(files, &frontends.exports))?;
-        Some(format!(
-            "{}: {open}, perhaps by a loop device with a file system on it; unmount it, detach it (losetup -d) and \
-             close the file, or stop --force",
-            self.name()
-        ))
+        let text = self.session.setup().frontends.list.iter().find_map(|frontend| frontend.in_use())?;
+        Some(format!("{}: {text}, or stop --force", self.name()))
     }
 }

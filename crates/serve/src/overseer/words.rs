@@ -9,7 +9,7 @@
 //! ```
 
 use super::Overseer;
-use crate::paths;
+use crate::overseer::paths;
 use std::io;
 use uraid_block::{ErrorKind, SlotSet};
 use uraid_control::asking;

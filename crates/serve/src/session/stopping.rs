@@ -5,7 +5,7 @@
 //! array is given up by then. The lines of one array name no member twice.
 
 use super::{DRAIN_TIME_MAX, Session};
-use crate::message::ClientsLeft;
+use crate::session::message::ClientsLeft;
 use crate::stack::StackError;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const LOOK_PERIOD: Duration = Duration::from_millis(500);
 
 /// What the log says about an array whose stop waits.
 #[derive(Default)]
-pub(super) struct Waits {
+pub(crate) struct Waits {
     named: BTreeSet<String>,
     /// When the array is given up, counted from the beginning of the stop.
     end: Option<Duration>,
@@ -52,13 +52,13 @@ impl Waits {
 }
 
 impl ClientsLeft {
-    pub(super) fn add(&mut self, other: ClientsLeft) {
+    pub(crate) fn add(&mut self, other: ClientsLeft) {
         self.requests += other.requests;
         self.members.extend(other.members);
     }
 
     /// `3 requests of clients are not done after 20s; m1 has not answered`; `None` if all are done.
-    pub(super) fn text(&self) -> Option<String> {
+    pub(crate) fn text(&self) -> Option<String> {
         let members: Vec<&str> = self.members.iter().map(String::as_str).collect();
         let reason = match members.len() {
             0 => String::new(),
@@ -86,7 +86,7 @@ impl Session {
 
     /// Logs which members have not answered requests of clients. A stop waits for these requests first. Runs until
     /// dropped.
-    pub(super) async fn say_what_clients_wait_for(&self) {
+    pub(crate) async fn say_what_clients_wait_for(&self) {
         let stack = &self.setup().stack;
         loop {
             let first = UNANSWERED_MIN.saturating_sub(self.stopping_for());
@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// Stops all arrays that were started, even if one of them fails to stop; the first error is the outcome.
-    pub(super) async fn stop_all(&self) -> Result<(), StackError> {
+    pub(crate) async fn stop_all(&self) -> Result<(), StackError> {
         let mut outcome = Ok(());
         for index in self.setup().stack.indexes().rev() {
             if !self.is_started(index) {

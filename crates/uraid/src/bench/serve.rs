@@ -6,16 +6,14 @@ use crate::cli::BenchArgs;
 use std::path::Path;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_bench::{Target, Work};
-use uraid_control::names;
-use uraid_export_nbd::Spread;
 use uraid_host::{Listener, Options};
 use uraid_serve::background::Detachment;
-use uraid_serve::files::Files;
-use uraid_serve::frontends::{ArrayExport, Frontends};
+use uraid_serve::frontend::{self, Address, ArrayExport, FrontendPlan, Frontends, FusePlan, NbdPlan};
+use uraid_serve::life;
 use uraid_serve::memory::{self, MemoryError};
 use uraid_serve::opening::{ServeError, Timeouts};
 use uraid_serve::roster::Roster;
-use uraid_serve::session::{Setup, life};
+use uraid_serve::session::Setup;
 use uraid_serve::stack::{Assembled, Stack, StackError};
 
 /// The name of the export.
@@ -58,16 +56,14 @@ pub(super) fn listen(args: &BenchArgs) -> Result<Option<Places<'_>>, ServeTrialE
 
 /// Serves until stopped.
 pub(super) fn serve(target: &Target, places: Places<'_>, work: &Work) -> Result<(), ServeTrialError> {
+    let exports = vec![ArrayExport { array: ArrayIndex(0), name: NAME.to_owned(), read_only: false }];
     let (socket, nbd) = places.nbd;
-    let uri = names::unix_uri(NAME, &std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
-    let mut exports = vec![ArrayExport {
-        array: ArrayIndex(0),
-        name: NAME.to_owned(),
-        read_only: false,
-        mode: Some(SOCKET_MODE),
-        uri,
-        file: None,
-    }];
+    let address = Address::Unix(std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned()));
+    let mut plans: Vec<Box<dyn FrontendPlan>> =
+        vec![Box::new(NbdPlan::new(Some(SOCKET_MODE), move || Ok((nbd, address))))];
+    if let Some(folder) = places.folder {
+        plans.push(Box::new(FusePlan { folder: folder.to_owned() }));
+    }
     let members = Members::Claimed(target.members.clone());
     let arrays = vec![Assembled {
         name: NAME.to_owned(),
@@ -79,13 +75,12 @@ pub(super) fn serve(target: &Target, places: Places<'_>, work: &Work) -> Result<
     }];
     let mut stack = Stack::new(arrays, false);
     let shards = work.shards;
-    let memory = memory::plan(&stack, shards, places.folder.is_some(), None)?;
-    let mount = |folder| Files::mount(folder, &mut exports, shards, memory.file_blocks);
-    let files = places.folder.map(mount).transpose().map_err(Box::new)?;
+    let memory = memory::plan(&stack, shards, &frontend::memory_of(&plans), None)?;
+    let list = plans.into_iter().map(|plan| plan.open(&exports, shards, memory.share)).collect::<Result<_, _>>();
     let controls = places.control.into_iter().collect();
-    let frontends = Frontends { nbd, exports, controls, devices: Vec::new(), files, spread: Spread::new(shards) };
+    let frontends = Frontends { exports, list: list.map_err(Box::new)?, controls, devices: Vec::new() };
     stack.seat_members();
     let (spin, processors) = (work.spin, work.processors.clone());
     let options = Options { arenas: memory.arenas, spin, processors, ..stack.host_options() };
-    Ok(life::run(Setup { stack, frontends, shards, options, limits: memory.limits, detachment: Detachment::None })?)
+    Ok(life::run(Setup { stack, frontends, shards, options, detachment: Detachment::None })?)
 }

@@ -8,7 +8,7 @@
 //!             a start of the old array would write over the table, and over the partition
 //! ```
 
-use crate::metadata;
+use crate::opening::metadata;
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 use uraid_control::dates;
 use uraid_control::member_name;

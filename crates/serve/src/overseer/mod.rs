@@ -5,23 +5,26 @@
 
 mod access;
 mod bitmap;
+pub(crate) mod control_socket;
 mod membership;
 mod passes;
+pub(crate) mod paths;
 mod replace;
+pub(crate) mod silence;
+pub(crate) mod spare_groups;
 mod stop;
+pub(crate) mod watch;
 pub(crate) mod words;
 
-use crate::control::Controlled;
-use crate::frontends::ArrayExport;
-use crate::frozen;
-use crate::member_errors;
-use crate::message::ArrayCounts;
-use crate::pace::Pace;
-use crate::paths::{self, MemberPaths};
+use crate::lines::frozen;
+use crate::lines::member_errors;
+use crate::lines::pace::Pace;
+use crate::overseer::control_socket::Controlled;
+use crate::overseer::paths::MemberPaths;
 use crate::session::Session;
-use crate::silence;
-use crate::stack::{Assembled, MemberPath};
-use crate::watch;
+use crate::session::message::ArrayCounts;
+use crate::stack::Assembled;
+use crate::stack::roster::MemberPath;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -389,27 +392,23 @@ impl Controlled for Overseer {
         report.is_blank = counts.writes == 0 && setup.stack.blank.contains(&self.index);
         report.counts = Some(counts);
         report.clients = Some(requests(&clients, setup.frontends.exports.len()));
-        let exports = || setup.frontends.exports.iter().filter(|export| export.array == self.index);
-        let entry = |export: &ArrayExport| report::Export {
-            name: export.name.clone(),
-            read_only: export.read_only || matches!(status.gate, Gate::NoNewWrites | Gate::ReadOnly),
-            mode: export.mode.map(|mode| format!("{mode:o}")),
-            file: export.file.as_ref().map(|file| file.display().to_string()),
-        };
         let member_timeout = setup.options.member_timeout.unwrap_or_default();
         let is_parity = self.array.layout().level().is_parity();
         report.device = setup.frontends.devices.get(self.index.0).map(|device| device.text());
-        report.server = Some(report::Server {
+        let mut server = report::Server {
             pid: std::process::id(),
-            uris: exports().map(|export| export.uri.clone()).collect(),
+            uris: Vec::new(),
             is_ready: self.session.is_ready(),
             shards: setup.shards,
             last_record_us: status.last_record.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             kernel: is_parity.then(|| uraid_parity::Kernel::best().name().to_owned()),
             member_timeout_ms: u64::try_from(member_timeout.as_millis()).ok(),
             log: log::file().map(|path| path.display().to_string()),
-            exports: exports().map(entry).collect(),
-        });
+            exports: Vec::new(),
+        };
+        let is_read_only = matches!(status.gate, Gate::NoNewWrites | Gate::ReadOnly);
+        setup.frontends.show(self.index, is_read_only, &mut server);
+        report.server = Some(server);
         report
     }
 

@@ -4,9 +4,9 @@
 //! Invariant: a member gets at most two lines a minute, and the last of them is true. A change that is not logged at
 //! once is logged after the minute, if it still holds then.
 
-use crate::message::ArrayCounts;
 use crate::session::Session;
-use crate::stack::MemberPath;
+use crate::session::message::ArrayCounts;
+use crate::stack::roster::MemberPath;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::ArrayIndex;

@@ -6,7 +6,7 @@
 //!
 //! A task may be of another crate: it borrows the arrays, so that not even their end is compiled there.
 
-use crate::progress::PassLines;
+use crate::lines::progress::PassLines;
 use crate::stack::{Assembled, Stack, StackError};
 use std::future::{Future, pending};
 use std::pin::Pin;

@@ -4,16 +4,18 @@
 //! starting them (`session`, `one_shot`).
 //! Invariant: if another process has a member, or a member was named twice, the start ends before anything is changed.
 
+pub mod cautions;
 mod log_overlay;
+pub mod metadata;
+pub mod nested;
 mod sharing;
 
-use crate::assembly::{self, NamedError};
 use crate::background::BackgroundError;
-use crate::cautions;
 use crate::memory::MemoryError;
-use crate::metadata::{self, ClaimError, MetadataError};
-use crate::nested::{self, NestedError};
-use crate::roster::Roster;
+use crate::opening::metadata::{ClaimError, MetadataError};
+use crate::opening::nested::NestedError;
+use crate::stack::assembly::{self, NamedError};
+use crate::stack::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
 use std::error::Error;
 use std::net::SocketAddr;
@@ -256,6 +258,7 @@ impl Opened {
 
 /// How long a start waits for files and sockets in use, and for each member's answer. After kill -9 the kernel holds a
 /// process's files and sockets until its last I/O is done, while the next start may already be running.
+#[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     in_use_until: Instant,
     member_time_max: Option<Duration>,

@@ -4,7 +4,7 @@
 //! write or a flush and is still used is one that the array needs. Without redundancy, only a failed flush freezes the
 //! array.
 
-use crate::member_errors;
+use crate::lines::member_errors;
 use uraid_block::ErrorKind;
 use uraid_engine::view::Gate;
 use uraid_engine::{MemberErrors, MemberState, RequestKind, StartError, Status, StopError};

@@ -2,8 +2,8 @@
 //! Owns: the difference between two states, the words for it. Not here: when it is logged (`overseer`), reactions (the
 //! `engine` has already reacted by then).
 
-use crate::frozen;
-use crate::member_errors::{error_text, failure_text};
+use crate::lines::frozen;
+use crate::lines::member_errors::{error_text, failure_text};
 use uraid_block::{Range, Sectors, Slot};
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
@@ -171,7 +171,7 @@ fn error_line(kind: RequestKind, before: &ErrorCount, now: &ErrorCount) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member_errors::ETIMEDOUT;
+    use crate::lines::member_errors::ETIMEDOUT;
     use uraid_block::{ErrorKind, IoError, Sector, Sectors};
 
     fn count(count: u64) -> ErrorCount {

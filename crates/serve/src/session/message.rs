@@ -39,10 +39,10 @@ impl ArrayCounts {
 pub(crate) enum Message {
     /// The engine's own, of one array.
     Array(ArrayMail),
-    /// From shard 0: a client that has just connected.
-    Client(OwnedFd),
-    /// From shard 0: the arrays are started, serve their files.
-    ServeFiles,
+    /// From shard 0: a client of this frontend that has just connected.
+    Client(usize, OwnedFd),
+    /// From shard 0: the arrays are started, serve them.
+    Serve,
     /// From shard 0: accept no more clients, let the current ones finish.
     Close,
     /// To shard 0: this shard has no more clients.

@@ -4,12 +4,20 @@
 //! Invariant: a seat is that of the member with the same index in the engine, for as long as the process runs. Its names
 //! stay when its claim is gone.
 
-use crate::stack::MemberPath;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use uraid_block::Sector;
 use uraid_engine::MEMBERS_MAX;
 use uraid_format::Superblock;
 use uraid_host::Claimed;
+
+/// The names of a member in reports and calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MemberPath {
+    /// Its path with links resolved, or the name of an array.
+    pub path: String,
+    /// The path as given, made absolute.
+    pub written: String,
+}
 
 /// What the process knows of one member.
 pub(crate) struct Seat {

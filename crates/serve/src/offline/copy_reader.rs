@@ -6,8 +6,8 @@
 pub mod gone;
 pub mod queue;
 
-use crate::one_shot::Arrays;
-use crate::progress::ProgressLine;
+use crate::lines::progress::ProgressLine;
+use crate::offline::one_shot::Arrays;
 use gone::Gone;
 use queue::{Ended, Job, Queue};
 use std::collections::VecDeque;

@@ -3,9 +3,11 @@
 //! which members make up an array (`assembly`), building, starting and stopping (`uraid_arrays`, `session`, `one_shot`).
 //! Invariant: a member array comes before the array that is made of it, and is a member of one array only.
 
-use crate::assembly;
-use crate::frozen;
-use crate::roster::{Roster, Seat};
+pub mod assembly;
+pub mod roster;
+
+use crate::lines::frozen;
+use crate::stack::roster::{MemberPath, Roster, Seat};
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, ArraySetup, Members, options_for};
 use uraid_control::client;
@@ -20,15 +22,6 @@ use uraid_host::{ArenaBlocks, CLIENT_ARENA, Claimed, Options};
 /// The buffers for the requests of each array's clients. A client may send 32 MiB at once; one request gets at most
 /// half of the buffers.
 pub(crate) const CLIENT_BLOCKS: ArenaBlocks = ArenaBlocks { small: 4096, large: 1280 };
-
-/// The names of a member in reports and calls.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct MemberPath {
-    /// Its path with links resolved, or the name of an array.
-    pub path: String,
-    /// The path as given, made absolute.
-    pub written: String,
-}
 
 /// An array that can be started.
 pub struct Assembled {

@@ -1,14 +1,14 @@
 //! The running arrays of a process, as a whole.
 //! Owns: [`Setup`], [`Session`], a shard's messages and counts, the request to stop. Not here: the order of start,
-//! serving and end (`life`), the stop of the arrays (`stopping`), sockets' protocols (`export-nbd`, `control`), what one
+//! serving and end (`life`), the stop of the arrays (`stopping`), sockets' protocols (`export-nbd`, `control_socket`), what one
 //! array answers (`overseer`), any state of an array (`engine`).
 
-pub mod life;
+pub(crate) mod message;
 mod stopping;
 
 use crate::background::Detachment;
-use crate::frontends::Frontends;
-use crate::message::{ArrayCounts, ClientsLeft, Message};
+use crate::frontend::{ArrayExport, Frontends, OnShard, Served, Serving};
+use crate::session::message::{ArrayCounts, ClientsLeft, Message};
 use crate::stack::{Stack, StackError};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,83 +17,97 @@ use std::sync::Arc;
 use std::time::Duration;
 use stopping::Waits;
 use uraid_arrays::{ArrayIndex, ArrayMail, HostArray};
-use uraid_block::local::{Notify, Permit, Semaphore, join_pair, race};
+use uraid_block::local::{Notify, Permit, Semaphore, join_all, race};
 use uraid_block::{ShardIndex, Tick};
 use uraid_control::log::warn;
 use uraid_control::report::UNANSWERED_MIN;
-use uraid_export_nbd::{Limits, Server, Statistics};
-use uraid_host::{Local, Options, Shard, Stream};
+use uraid_export_nbd::Statistics;
+use uraid_host::{Local, Options, Shard};
 
 /// How long clients get to take their last replies.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
+pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(20);
 /// How long the shards may take to send their counts.
 const COUNTING_TIME_MAX: Duration = Duration::from_secs(1);
 /// The shard of the engine's stewards, the control sockets and the signals.
-const FIRST: ShardIndex = ShardIndex(0);
+pub(crate) const FIRST: ShardIndex = ShardIndex(0);
 
 /// The inputs of a session.
 pub struct Setup {
     /// The arrays.
     pub stack: Stack,
-    /// The sockets.
+    /// How clients reach them.
     pub frontends: Frontends,
     /// Threads.
     pub shards: u16,
     /// The host's options.
     pub options: Options,
-    /// How many clients each thread serves.
-    pub limits: Limits,
     /// Whether this process serves in the background.
     pub detachment: Detachment,
 }
 
 /// The messages that one shard has received, and the tasks waiting for them.
 #[derive(Default)]
-struct Heard {
-    close: Cell<bool>,
-    end: Cell<bool>,
-    closed_shards: Cell<u16>,
+pub(crate) struct Heard {
+    pub(crate) close: Cell<bool>,
+    pub(crate) end: Cell<bool>,
+    pub(crate) closed_shards: Cell<u16>,
     /// Shards that have done what the last [`Message::Install`] or [`Message::LetGo`] asks for.
-    seated: Cell<u16>,
-    clients_left: RefCell<ClientsLeft>,
-    counts: RefCell<BTreeMap<ShardIndex, (Vec<ArrayCounts>, Statistics)>>,
-    changed: Notify,
+    pub(crate) seated: Cell<u16>,
+    pub(crate) clients_left: RefCell<ClientsLeft>,
+    pub(crate) counts: RefCell<BTreeMap<ShardIndex, (Vec<ArrayCounts>, Statistics)>>,
+    pub(crate) changed: Notify,
 }
 
 impl Heard {
-    async fn wait(&self, what: impl Fn(&Heard) -> bool) {
+    pub(crate) async fn wait(&self, what: impl Fn(&Heard) -> bool) {
         self.changed.wait_for(|| what(self).then_some(())).await;
     }
 }
 
-/// NBD on one shard.
-type NbdServer = Server<Local, Stream, HostArray>;
-/// Files on one shard.
-pub(crate) type HostServer = uraid_export_fuse::Server<HostArray>;
-
 /// The objects of one shard.
-struct Station {
-    shard: Shard<Message>,
-    setup: Arc<Setup>,
+pub(crate) struct Station {
+    pub(crate) shard: Shard<Message>,
+    pub(crate) setup: Arc<Setup>,
     /// By [`ArrayIndex`].
-    arrays: Vec<Rc<HostArray>>,
-    nbd: Rc<NbdServer>,
-    files: Option<Rc<HostServer>>,
-    heard: Heard,
+    pub(crate) arrays: Vec<Rc<HostArray>>,
+    /// This shard's part of each frontend, in order.
+    pub(crate) frontends: Vec<Rc<dyn Serving>>,
+    pub(crate) heard: Heard,
+}
+
+/// An export with its array, which is one of these.
+fn served<'a>(export: &'a ArrayExport, stack: &'a Stack, arrays: &[Rc<HostArray>]) -> Served<'a> {
+    let assembled = stack.array(export.array);
+    let read_only = export.read_only || assembled.plan.read_only.is_some();
+    Served { export, array: arrays[export.array.0].clone(), array_name: &assembled.name, read_only }
 }
 
 impl Station {
-    fn hear(&self, message: Message) {
+    /// Builds the arrays and the frontends' parts on this shard.
+    pub(crate) fn new(shard: Shard<Message>, setup: Arc<Setup>) -> Rc<Station> {
+        let arrays = uraid_arrays::build(&shard, &setup.stack.setups(false), &setup.options);
+        let served = |export| served(export, &setup.stack, &arrays);
+        let frontends = setup.frontends.list.iter().enumerate().map(|(index, frontend)| {
+            let to = shard.clone();
+            let give = Rc::new(move |shard, client| to.post(shard, Message::Client(index, client)));
+            let served = setup.frontends.exports.iter().map(served).collect();
+            frontend.on_shard(&OnShard { local: &shard, served, give })
+        });
+        let frontends = frontends.collect();
+        Rc::new(Station { shard, setup, arrays, frontends, heard: Heard::default() })
+    }
+
+    pub(crate) fn hear(&self, message: Message) {
         let heard = &self.heard;
         match message {
             Message::Array(ArrayMail { array, mail }) => return self.arrays[array.0].deliver(mail),
-            Message::Client(socket) => return self.nbd.adopt(socket, self.setup.frontends.spread.clone()),
-            Message::ServeFiles => return self.serve_files(),
+            Message::Client(frontend, client) => return self.frontends[frontend].adopt(client),
+            Message::Serve => return self.frontends.iter().for_each(|frontend| frontend.clone().serve()),
             Message::CountsWanted => {
                 let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());
                 let counts = self.arrays.iter().map(of);
                 let counts = counts.map(|(requests, members)| ArrayCounts { requests, members }).collect();
-                return self.shard.post(FIRST, Message::Counts(self.shard.index(), counts, self.nbd.statistics()));
+                return self.shard.post(FIRST, Message::Counts(self.shard.index(), counts, self.statistics()));
             }
             Message::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
             Message::Install(array, index, member) => {
@@ -116,34 +130,24 @@ impl Station {
         heard.changed.notify_all();
     }
 
-    /// Serves files until the stop, or until they are unmounted.
-    fn serve_files(&self) {
-        let Some(files) = self.files.clone() else { return };
-        let (setup, is_first) = (self.setup.clone(), self.shard.index() == FIRST);
-        self.shard.spawn(async move {
-            if let Some(error) = files.serve().await.filter(|_| is_first) {
-                setup.frontends.files.iter().for_each(|files| files.say_ended(&error));
-            }
-        });
+    /// What this shard's clients have asked for so far.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::default();
+        self.frontends.iter().for_each(|frontend| sum += frontend.statistics());
+        sum
     }
 
     /// Lets this shard's clients finish, and reports that to shard 0.
-    async fn close(&self) {
-        let files = async {
-            match &self.files {
-                Some(files) => files.stop(DRAIN_TIME_MAX).await,
-                None => 0,
-            }
-        };
-        let (of_clients, of_files) = join_pair(self.nbd.stop(DRAIN_TIME_MAX), files).await;
-        let requests = of_clients + of_files;
+    pub(crate) async fn close(&self) {
+        let left = join_all(self.frontends.iter().map(|frontend| frontend.stop(DRAIN_TIME_MAX))).await;
+        let requests = left.into_iter().sum();
         // Requests of this shard's clients may also wait for members on other shards.
         let members = self.unanswering();
         self.shard.post(FIRST, Message::Closed(ClientsLeft { requests, members }));
     }
 
     /// The members that have kept a request of this shard for a while.
-    fn unanswering(&self) -> BTreeSet<String> {
+    pub(crate) fn unanswering(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for (index, array) in self.setup.stack.indexes().zip(&self.arrays) {
             let counts = array.member_counts();
@@ -153,7 +157,7 @@ impl Station {
         names
     }
 
-    fn tell_all(&self, message: impl Fn() -> Message) {
+    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
         for index in 0..self.shard.count() {
             self.shard.post(ShardIndex(index), message());
         }
@@ -162,30 +166,30 @@ impl Station {
 
 /// The state of one array's run.
 #[derive(Default)]
-struct Run {
-    is_started: Cell<bool>,
-    waits: RefCell<Waits>,
+pub(crate) struct Run {
+    pub(crate) is_started: Cell<bool>,
+    pub(crate) waits: RefCell<Waits>,
 }
 
 /// The process as a whole; on shard 0.
 pub(crate) struct Session {
-    station: Rc<Station>,
+    pub(crate) station: Rc<Station>,
     /// By [`ArrayIndex`].
-    runs: Vec<Run>,
+    pub(crate) runs: Vec<Run>,
     /// One round of counting at a time.
-    counting: Rc<Semaphore>,
+    pub(crate) counting: Rc<Semaphore>,
     /// One member comes or goes at a time.
-    seating: Rc<Semaphore>,
-    is_ready: Cell<bool>,
+    pub(crate) seating: Rc<Semaphore>,
+    pub(crate) is_ready: Cell<bool>,
     /// When a stop was asked for.
-    stop_began: Cell<Option<Tick>>,
-    answers_due: Cell<usize>,
-    outcome: RefCell<Option<Result<(), StackError>>>,
-    changed: Notify,
+    pub(crate) stop_began: Cell<Option<Tick>>,
+    pub(crate) answers_due: Cell<usize>,
+    pub(crate) outcome: RefCell<Option<Result<(), StackError>>>,
+    pub(crate) changed: Notify,
 }
 
 impl Session {
-    fn new(station: Rc<Station>) -> Session {
+    pub(crate) fn new(station: Rc<Station>) -> Session {
         Session {
             runs: station.arrays.iter().map(|_| Run::default()).collect(),
             station,
@@ -220,7 +224,7 @@ impl Session {
     }
 
     /// Logs the reason of the first call for all arrays except the failed one, whose error is the outcome.
-    fn ask_to_stop(&self, reason: &str, failed: Option<ArrayIndex>) {
+    pub(crate) fn ask_to_stop(&self, reason: &str, failed: Option<ArrayIndex>) {
         if !self.is_stopping() {
             self.stop_began.set(Some(self.station.shard.now()));
             let stack = &self.setup().stack;
@@ -240,7 +244,7 @@ impl Session {
         self.changed.wait_for(|| self.is_stopping().then_some(())).await;
     }
 
-    fn finish(&self, outcome: Result<(), StackError>) {
+    pub(crate) fn finish(&self, outcome: Result<(), StackError>) {
         *self.outcome.borrow_mut() = Some(outcome);
         self.changed.notify_all();
     }
@@ -291,7 +295,7 @@ impl Session {
         heard.wait(|heard| heard.seated.get() == self.station.shard.count()).await;
     }
 
-    fn is_started(&self, index: ArrayIndex) -> bool {
+    pub(crate) fn is_started(&self, index: ArrayIndex) -> bool {
         self.runs[index.0].is_started.get()
     }
 }

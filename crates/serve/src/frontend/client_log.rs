@@ -2,7 +2,6 @@
 //! Owns: the words, and the limit of lines per second. Not here: the clients (`export-nbd`), the log (`log`).
 //! Invariant: a flood of clients gives the log a bounded number of lines.
 
-use crate::session::Setup;
 use std::cell::Cell;
 use std::net::IpAddr;
 use uraid_control::log::warn;
@@ -13,26 +12,31 @@ use uraid_host::Peer;
 const LINES_PER_SECOND_MAX: u64 = 10;
 
 /// Logs the client events of one shard.
-#[derive(Default)]
-pub(crate) struct ClientLog {
+pub(super) struct ClientLog {
+    /// The array and the name of each export.
+    names: Vec<(String, String)>,
     connected: Flood,
     left: Flood,
     turned_away: Flood,
 }
 
 impl ClientLog {
+    pub(super) fn new(names: Vec<(String, String)>) -> ClientLog {
+        let [connected, left, turned_away] = std::array::from_fn(|_| Flood::default());
+        ClientLog { names, connected, left, turned_away }
+    }
+
     /// Logs an event, unless there are too many; `second` is the time.
-    pub(crate) fn note(&self, setup: &Setup, news: News, second: u64) {
-        let exports = &setup.frontends.exports;
-        let array = |export: usize| &setup.stack.array(exports[export].array).name;
+    pub(super) fn note(&self, news: News, second: u64) {
+        let (array, name) = (|export: usize| &self.names[export].0, |export: usize| &self.names[export].1);
         let (flood, array, text) = match news {
             News::Connected { peer, export } => {
-                let text = format!("{} has connected to the export {}", client(peer), exports[export].name);
+                let text = format!("{} has connected to the export {}", client(peer), name(export));
                 (&self.connected, array(export), text)
             }
             News::Left { peer, export, is_broken } => {
                 let how = if is_broken { "has lost its connection to" } else { "has left" };
-                (&self.left, array(export), format!("{} {how} the export {}", client(peer), exports[export].name))
+                (&self.left, array(export), format!("{} {how} the export {}", client(peer), name(export)))
             }
             News::TurnedAway { peer } => {
                 (&self.turned_away, array(0), format!("{} was refused: the server is full", client(peer)))

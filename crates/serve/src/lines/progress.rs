@@ -3,7 +3,7 @@
 //! Invariant: a terminal shows one line that is updated. A file or a pipe gets a plain line now and then, and the last
 //! one.
 
-use crate::pace::Pace;
+use crate::lines::pace::Pace;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;

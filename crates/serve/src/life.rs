@@ -9,16 +9,13 @@
 //!   all others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
 //! ```
 
-use super::{FIRST, Heard, Session, Setup, Station};
-use crate::clients::ClientLog;
-use crate::control;
-use crate::files;
-use crate::frontends::ArrayExport;
-use crate::message::Message;
+use crate::lines::progress::{PassLines, pass_word};
 use crate::overseer::Overseer;
-use crate::paths::WAITS_MAX;
-use crate::progress::{PassLines, pass_word};
-use crate::spare_groups;
+use crate::overseer::control_socket;
+use crate::overseer::paths::WAITS_MAX;
+use crate::overseer::spare_groups;
+use crate::session::message::Message;
+use crate::session::{FIRST, Session, Setup, Station};
 use crate::stack::{Stack, StackError};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,7 +25,6 @@ use uraid_block::local::{Either, join_all, oneshot, race};
 use uraid_block::{Device, SlotSet, sizes};
 use uraid_control::log::{print, warn};
 use uraid_engine::{MemberState, PassError, PassKind, Status};
-use uraid_export_nbd::{Export, Server};
 use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
 
 /// How long to wait for the caller of `stop` to take its answer before the process ends anyway.
@@ -76,24 +72,7 @@ fn say_left_behind(stack: &Stack, members: &[String]) {
 }
 
 async fn shard_main(shard: Shard<Message>, setup: Arc<Setup>) -> Result<(), StackError> {
-    let arrays = uraid_arrays::build(&shard, &setup.stack.setups(false), &setup.options);
-    let read_only_of =
-        |export: &ArrayExport| export.read_only || setup.stack.array(export.array).plan.read_only.is_some();
-    let files = setup.frontends.files.as_ref().map(|files| {
-        let exports = setup.frontends.exports.iter();
-        let exports = exports
-            .filter_map(|export| Some((export.file.clone()?, read_only_of(export), arrays[export.array.0].clone())));
-        files.server(&shard, exports)
-    });
-    let exports = setup.frontends.exports.iter().map(|export| {
-        let (assembled, array) = (setup.stack.array(export.array), arrays[export.array.0].clone());
-        let description = format!("{} {}", assembled.name, array.layout().level().name());
-        (Export { name: export.name.clone(), description, read_only: read_only_of(export) }, array)
-    });
-    let nbd = Server::new((*shard).clone(), exports.collect(), setup.limits.clone());
-    let (of, local, clients) = (setup.clone(), (*shard).clone(), ClientLog::default());
-    nbd.log_to(move |news| clients.note(&of, news, local.unix_seconds()));
-    let station = Rc::new(Station { shard, setup, arrays, nbd, files, heard: Heard::default() });
+    let station = Station::new(shard, setup);
     let at = station.clone();
     station.shard.on_mail(move |message| at.hear(message));
     if station.shard.index() == FIRST {
@@ -115,7 +94,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
         let overseer = Rc::new(Overseer::new(session.clone(), index));
         overseers.push(overseer.clone());
         let asked = session.clone();
-        local.spawn(control::serve(local.clone(), listener.clone(), overseer, move || asked.is_stopping()));
+        local.spawn(control_socket::serve(local.clone(), listener.clone(), overseer, move || asked.is_stopping()));
     }
     let (signal, asked) = (local.terminated(), session.clone());
     local.spawn(async move {
@@ -151,8 +130,8 @@ impl Session {
         join_all(overseers.iter().map(|overseer| overseer.paths.look(WAITS_MAX))).await;
         overseers.iter().for_each(|overseer| overseer.say_changes());
         let stopped = self.stop_all().await;
-        if let Some(files) = &self.setup().frontends.files {
-            files.unmount(&self.station.shard).await;
+        for frontend in &self.setup().frontends.list {
+            frontend.leave(&self.station.shard).await;
         }
         overseers.iter().for_each(|overseer| overseer.say_changes());
         if started.is_ok() && stopped.is_ok() {
@@ -214,19 +193,17 @@ impl Session {
             moves.await;
             over.send(());
         });
-        let frontends = &station.setup.frontends;
-        let (spread, at) = (frontends.spread.clone(), station.clone());
-        let give = move |to, socket| at.shard.post(to, Message::Client(socket));
-        local.spawn(station.nbd.clone().listen(frontends.nbd.clone(), spread, give));
-        station.tell_all(|| Message::ServeFiles);
+        station.tell_all(|| Message::Serve);
         self.setup().stack.indexes().for_each(|index| self.say_started(index));
         let detachment = self.setup().detachment;
+        let frontends = &station.setup.frontends;
         if !detachment.ready(&self.setup().stack.array(frontends.exports[0].array).name) {
             self.ask_to_stop("the command that started it in the background has ended", None);
         }
-        print(&frontends.exports.iter().map(|export| format!("{}\n", export.uri)).collect::<String>());
-        let files = frontends.exports.iter().filter_map(|export| export.file.as_ref());
-        print(&files.map(|file| format!("{}\n", file.display())).collect::<String>());
+        let all = 0..frontends.exports.len();
+        for frontend in &frontends.list {
+            print(&all.clone().map(|export| format!("{}\n", frontend.address(export))).collect::<String>());
+        }
         detachment.leave();
         self.stop_asked().await;
         self.is_ready.set(false);
@@ -250,10 +227,8 @@ impl Session {
     fn say_started(&self, index: ArrayIndex) {
         let (setup, array) = (self.setup(), self.array(index));
         let (name, status) = (&setup.stack.array(index).name, array.status());
-        let exports = setup.frontends.exports.iter().filter(|export| export.array == index);
-        let mut uris: Vec<String> = exports.map(|export| export.uri.clone()).collect();
-        uris.extend(files::of_array(&setup.frontends.exports, index));
-        let place = if uris.is_empty() { "a member of another array".to_owned() } else { uris.join(" ") };
+        let addresses = setup.frontends.addresses(index);
+        let place = if addresses.is_empty() { "a member of another array".to_owned() } else { addresses.join(" ") };
         let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
         let how = if array.is_read_only() { " read-only" } else { "" };
         warn(&format!("{name}: {level} is started{how}, {usable} of {} slots {picture}: {place}", status.slots));

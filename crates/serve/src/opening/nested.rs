@@ -2,9 +2,9 @@
 //! Owns: finding the superblocks on arrays, assembling the array that they make up. Not here: driving it (`member`,
 //! `stack`). Invariant: the search changes nothing on any member.
 
-use crate::assembly::{self, NamedError};
-use crate::one_shot::{self, Arrays};
-use crate::roster::Roster;
+use crate::offline::one_shot::{self, Arrays};
+use crate::stack::assembly::{self, NamedError};
+use crate::stack::roster::Roster;
 use crate::stack::{Assembled, Stack, StackError};
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::{IoError, SECTOR_BYTES, Sector, Sectors};
