@@ -4,10 +4,10 @@
 //! Invariant: an array is left read-only only when it is being stopped.
 
 use crate::checking::{follow_pass, start_over};
+use crate::event::Event;
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::legal_errors::LegalErrors;
 use crate::rig::{Live, Rig};
-use crate::trace::Event;
 use std::time::Duration;
 use uraid_engine::{AccessError, PassKind};
 

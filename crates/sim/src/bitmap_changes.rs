@@ -4,8 +4,8 @@
 
 use crate::bits::bitmap_to_add;
 use crate::checking::start_over;
+use crate::event::Event;
 use crate::rig::{Live, Rig};
-use crate::trace::Event;
 use std::time::Duration;
 use uraid_engine::ChangeBitmapError;
 

@@ -1,24 +1,16 @@
-//! Write-intent bitmaps of simulated arrays: what a seed draws, a new bitmap's bytes, reading a bitmap back, the check
-//! that a bit is durable before its data is written.
-//! Owns: [`Bits`], [`BitsCheck`]. Not here: which sectors disagree (`checks::redundancy`).
+//! Write-intent bitmaps of simulated arrays: what a seed draws, a new bitmap's bytes, reading a bitmap back.
+//! Owns: [`Bits`]. Not here: that a bit is durable before its data (`bits_check`), which sectors disagree
+//! (`checks::redundancy`).
 //! Invariant: drawing a bitmap changes nothing else that a seed draws.
 
-use crate::member::Disk;
-use crate::model::{Model, Place, Shape};
+use crate::areas::{BITMAP_AT, BITMAP_SECTORS, SUPER_AT};
+use crate::model::{Model, Shape};
 use crate::rng::mix;
-use crate::setup::Setup;
-use crate::watch::{SUPER_AT, SUPER_SECTORS};
-use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_format::Superblock;
 use uraid_format::bitmap::{BITMAP_HEADER_BYTES, BitmapHeader, BitmapImage, BitmapUnusable, BitmapVersion};
 use uraid_format::create::BitmapToAdd;
-
-/// Where the bitmap begins: behind the superblock, as mdadm puts it.
-pub(crate) const BITMAP_AT: u64 = SUPER_AT + SUPER_SECTORS;
-/// Sectors reserved for it: one page, which holds 30720 bits.
-pub(crate) const BITMAP_SECTORS: u64 = 8;
 
 /// The bitmap of a seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,8 +39,8 @@ impl Bits {
     }
 
     /// The page as a new array has it.
-    pub fn page(&self, setup: &Setup, set_uuid: [u8; 16]) -> Vec<u8> {
-        let header = header(&setup.shape, set_uuid, self.chunk, self.write_behind);
+    pub fn page(&self, shape: &Shape, set_uuid: [u8; 16]) -> Vec<u8> {
+        let header = header(shape, set_uuid, self.chunk, self.write_behind);
         let mut page = vec![if self.are_set { 0xff } else { 0 }; BITMAP_SECTORS as usize * SECTOR_BYTES];
         page[..BITMAP_HEADER_BYTES].copy_from_slice(&header.encode());
         page
@@ -91,39 +83,4 @@ pub fn bitmap_of(image: &[u8], superblock: &Superblock) -> Result<BitmapImage, B
         }
         None => false,
     })
-}
-
-/// Checks that a bit is durable when data of its chunk is written, where a member's superblock lists a bitmap.
-pub struct BitsCheck {
-    model: Rc<Model>,
-    disks: Vec<Rc<Disk>>,
-}
-
-impl BitsCheck {
-    /// For these members.
-    pub fn new(model: Rc<Model>, disks: &[Rc<Disk>]) -> BitsCheck {
-        BitsCheck { model, disks: disks.to_vec() }
-    }
-
-    /// Whether data may be written to this sector of a member now.
-    pub fn check(&self, place: Place) -> Result<(), String> {
-        let disk = &self.disks[usize::from(place.slot)];
-        let medium = disk.medium();
-        // The low byte of the feature map, whose lowest bit says that there is a bitmap.
-        let is_listed = medium.durable()[SUPER_AT as usize * SECTOR_BYTES + 8] & 1 != 0;
-        if disk.is_liar() || !is_listed {
-            return Ok(());
-        }
-        let sectors = if self.model.is_parity() { vec![place.sector] } else { self.model.sectors_at(place) };
-        let (header, bytes) = medium.durable()[BITMAP_AT as usize * SECTOR_BYTES..].split_at(BITMAP_HEADER_BYTES);
-        let header = BitmapHeader::parse(header.try_into().expect("its length")).map_err(|error| error.to_string())?;
-        for sector in sectors {
-            let bit = (sector / header.chunk().0) as usize;
-            if bytes[bit / 8] & 1 << (bit % 8) == 0 {
-                let slot = place.slot;
-                return Err(format!("I8: data of sector {sector} goes to disk {slot}, where bit {bit} is not durable"));
-            }
-        }
-        Ok(())
-    }
 }

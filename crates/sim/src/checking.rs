@@ -3,12 +3,12 @@
 //! spoiled one has (`tests/directed/checks.rs`), what clients read (`oracle`).
 //! Invariant: passes are never left paused.
 
-use crate::checks::unreadable_stays_dirty::Resynced;
+use crate::event::Event;
 use crate::executor::Executor;
-use crate::faults::FaultKind;
+use crate::fault_kind::FaultKind;
 use crate::judge::Judge;
+use crate::resynced::Resynced;
 use crate::rig::{Live, Rig};
-use crate::trace::Event;
 use crate::watch::Guard;
 use crate::world::SimWorld;
 use std::cell::Cell;

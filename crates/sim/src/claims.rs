@@ -12,13 +12,12 @@
 //!                    parity log, as far as it names them, are on the member, whole.
 //! ```
 
-use crate::bits::{BITMAP_AT, BITMAP_SECTORS, bitmap_of};
+use crate::areas::{BITMAP_AT, BITMAP_SECTORS, LOG_AT, LOG_SECTORS, SUPER_AT};
+use crate::bits::bitmap_of;
 use crate::disk::Medium;
 use crate::judge::{Judge, bad_block_log_of};
-use crate::logs::{LOG_AT, LOG_SECTORS};
 use crate::model::Place;
 use crate::ppl::ppl_of;
-use crate::watch::SUPER_AT;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;

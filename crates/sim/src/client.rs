@@ -1,14 +1,15 @@
 //! Clients: they send requests to the array and check every answer against the oracle.
-//! Owns: [`Client`], [`Mix`], the ranges of requests. Not here: injected faults (`scenario`), legal errors (`legal_errors`).
+//! Owns: [`Client`], [`Session`], the ranges of requests. Not here: injected faults (`scenario`), legal errors (`legal_errors`).
 //! Invariant: the oracle learns of every request before it is made, and again when it is answered, never in between.
 
+use crate::event::Event;
 use crate::executor::Executor;
-use crate::faults::FaultKind;
 use crate::legal_errors::{LegalErrors, Request};
+use crate::mix::Mix;
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
 use crate::rng::Rng;
-use crate::trace::Event;
+use crate::tally::Tally;
 use crate::watch::Guard;
 use crate::world::SimWorld;
 use std::cell::{Cell, RefCell};
@@ -22,66 +23,6 @@ use uraid_engine::view::Gate;
 
 /// Scattered buffers use one small block per piece; larger requests would empty the pool.
 const SCATTERED_BYTES_MAX: usize = 8 * 512;
-
-/// The relative frequencies of requests; zero: never.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mix {
-    /// Reads.
-    pub read: u64,
-    /// Writes.
-    pub write: u64,
-    /// Writes with FUA.
-    pub fua: u64,
-    /// Flushes.
-    pub flush: u64,
-    /// Discards.
-    pub discard: u64,
-    /// Zeroes.
-    pub zeroes: u64,
-    /// Pauses that are long enough for the array to become clean.
-    pub pause: u64,
-    /// Largest request in sectors.
-    pub length_max: u64,
-    /// Whether several writes of one sector may be in flight.
-    pub may_overlap: bool,
-}
-
-/// The counts of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Tally {
-    /// Client requests answered with success.
-    pub done: u64,
-    /// Client requests answered with a legal error.
-    pub failed: u64,
-    /// Crash images judged while the run continued.
-    pub images: u64,
-    /// Power cuts that ended a run of the array.
-    pub crashes: u64,
-    /// Clean stops checked.
-    pub stops: u64,
-    /// Faults that changed a result or a byte.
-    pub faults: u64,
-    /// Starts refused as dirty and degraded.
-    pub refusals: u64,
-    /// Resyncs at start.
-    pub resyncs: u64,
-    /// Rounds started with a member missing.
-    pub degraded: u64,
-    /// Ranges reported as zero by block status, all checked.
-    pub zero_claims: u64,
-    /// Client requests, without the reads that check the whole array.
-    pub operations: u64,
-    /// Faults by kind, in the order of `FaultKind::ALL`.
-    pub kinds: [u64; FaultKind::COUNT],
-    /// Members rebuilt while the array was stopped.
-    pub rebuilds: u64,
-    /// Starts with a member in recovery, each counted.
-    pub recoveries: u64,
-    /// Members whose recovery ended.
-    pub recovered: u64,
-    /// Checks and repairs that went through everything.
-    pub checks: u64,
-}
 
 /// Shared by the clients of one round.
 pub struct Session {

@@ -19,6 +19,7 @@ pub mod command;
 pub mod content;
 pub mod expect;
 pub mod explore;
+pub mod found;
 pub mod lab;
 pub mod machine;
 pub mod media;
@@ -27,7 +28,8 @@ pub mod report;
 pub mod script;
 
 use catalogue::{Entry, Portion};
-use explore::{Explorer, Found};
+use explore::Explorer;
+use found::Found;
 use lab::Lab;
 use report::{Finding, Group, Report};
 use std::collections::BTreeMap;

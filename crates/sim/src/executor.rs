@@ -5,8 +5,9 @@
 
 mod tasks;
 
+use crate::event::Event;
 use crate::rng::Rng;
-use crate::trace::{Event, Trace};
+use crate::trace::Trace;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

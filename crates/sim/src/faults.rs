@@ -1,6 +1,6 @@
 //! Faults of members, and how many may occur at a time.
-//! Owns: [`FaultKind`], [`Kinds`], the planned faults of a round, the fault budget of every stripe. Not here: performing
-//! them (`member`), what a power cut leaves (`disk`).
+//! Owns: [`Plan`], the faults of a round, the fault budget of every stripe. Not here: what can go wrong (`fault_kind`),
+//! which of it a seed uses (`kinds`), performing it (`member`), what a power cut leaves (`disk`).
 //! Invariant: no stripe loses more blocks than its level survives, unless the round is meant to exceed that. A fault
 //! counts if it changed a result or a byte. A delay does not count, nor does a second error of a member that keeps
 //! failing.
@@ -15,130 +15,15 @@
 //!                                                                 more; all guarantees stay for everything else
 //! ```
 
-use crate::client::Tally;
-use crate::member::{Effect, Fault, Target};
+use crate::fault_kind::FaultKind;
+use crate::member::{Effect, Fault, READ_ERRORS_MAX, Target};
 use crate::model::Place;
 use crate::rig::Rig;
-use crate::rng::Rng;
 use crate::setup::OverBudget;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use uraid_block::ErrorKind;
 use uraid_engine::verdict::OnFull;
-
-/// The most unreadable sectors of one round. Seeds use the same number as the limit of read errors, so that a member
-/// without other faults is never failed for them.
-pub const READ_ERRORS_MAX: u32 = 6;
-
-/// What can go wrong.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum FaultKind {
-    /// A read fails.
-    ReadError,
-    /// A write of data fails, with or without an effect.
-    WriteError,
-    /// A write of a superblock fails.
-    SuperError,
-    /// A flush fails, and part of what it covers is lost.
-    FlushError,
-    /// The member is gone.
-    Vanish,
-    /// The member becomes smaller.
-    Shrink,
-    /// A sector cannot be read until it is written.
-    Unreadable,
-    /// There is no space for a write.
-    NoSpace,
-    /// The member comes back as it was several rounds ago.
-    OldImage,
-    /// Flushes are answered without effect, and power fails.
-    LyingFlush,
-    /// Power fails in the middle of a superblock.
-    TornSuper,
-    /// A bit of a superblock flips.
-    SuperRot,
-    /// A bit of the data flips.
-    BitRot,
-    /// A write is answered and performed at another place.
-    Misdirected,
-    /// A write is answered and not performed.
-    LostWrite,
-    /// The member is missing at a start.
-    Away,
-    /// The operator fails the member.
-    ByHand,
-    /// An operation takes seconds. Never counted: it changes no result.
-    Hang,
-    /// The member stops answering. Its requests fail when they time out or when the member is failed, and may be
-    /// performed much later.
-    NeverAnswers,
-    /// A shared bus fails: several members, more than the level survives, fail every request from then on. None of them
-    /// may be left out because of it.
-    Bus,
-}
-
-impl FaultKind {
-    /// The length of [`FaultKind::ALL`].
-    pub const COUNT: usize = 20;
-    /// All of them.
-    pub const ALL: [FaultKind; FaultKind::COUNT] = [
-        FaultKind::ReadError,
-        FaultKind::WriteError,
-        FaultKind::SuperError,
-        FaultKind::FlushError,
-        FaultKind::Vanish,
-        FaultKind::Shrink,
-        FaultKind::Unreadable,
-        FaultKind::NoSpace,
-        FaultKind::OldImage,
-        FaultKind::LyingFlush,
-        FaultKind::TornSuper,
-        FaultKind::SuperRot,
-        FaultKind::BitRot,
-        FaultKind::Misdirected,
-        FaultKind::LostWrite,
-        FaultKind::Away,
-        FaultKind::ByHand,
-        FaultKind::Hang,
-        FaultKind::NeverAnswers,
-        FaultKind::Bus,
-    ];
-}
-
-/// The fault kinds that a seed uses.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Kinds(u32);
-
-impl Kinds {
-    /// Draws each kind for half of all seeds, and for every seed at least one kind that all levels support.
-    pub fn draw(rng: &mut Rng) -> Kinds {
-        let drawn = FaultKind::NeverAnswers as usize;
-        let bits = (0..drawn).filter(|_| rng.chance(1, 2)).fold(0, |bits, at| bits | 1 << at);
-        // Only a quarter of the seeds have hangs, because one hang takes half a minute. The choice is derived from
-        // drawn bits, so that the choices of existing seeds stay the same.
-        let hangs = bits & (1 << FaultKind::Hang as u32) != 0 && bits & (1 << FaultKind::Vanish as u32) != 0;
-        let is_on_bus =
-            bits & (1 << FaultKind::SuperError as u32) != 0 && bits & (1 << FaultKind::WriteError as u32) != 0;
-        let bits = bits | u32::from(hangs) << drawn | u32::from(is_on_bus) << FaultKind::Bus as u32;
-        let sure = *rng.pick(&[FaultKind::ReadError, FaultKind::WriteError, FaultKind::Unreadable]);
-        Kinds(bits | 1 << sure as u32)
-    }
-
-    /// These kinds except one.
-    pub fn without(self, kind: FaultKind) -> Kinds {
-        Kinds(self.0 & !(1 << kind as u32))
-    }
-
-    /// How the array treats full members; derived from drawn bits, as above.
-    pub fn on_full(self) -> OnFull {
-        if self.has(FaultKind::NoSpace) && self.has(FaultKind::Shrink) { OnFull::Fail } else { OnFull::Freeze }
-    }
-
-    /// Whether this kind is used.
-    pub fn has(self, kind: FaultKind) -> bool {
-        self.0 & (1 << kind as u32) != 0
-    }
-}
 
 /// The planned faults of a round.
 #[derive(Default)]
@@ -160,14 +45,6 @@ impl Plan {
     pub fn unsure(&self) -> BTreeSet<u16> {
         let of_bus = self.bus.iter().filter(|_| self.bus_spread > 0);
         self.victims.iter().chain(self.unreadable.keys()).chain(of_bus).copied().collect()
-    }
-}
-
-impl Tally {
-    /// Counts a fault that has changed a result or a byte.
-    pub fn count_fault(&mut self, kind: FaultKind, count: u64) {
-        self.faults += count;
-        self.kinds[kind as usize] += count;
     }
 }
 
@@ -395,7 +272,7 @@ impl Rig {
         if is_whole && self.has(FaultKind::SuperRot) && self.rng.chance(1, 8) && self.is_within(&BTreeSet::from([slot]))
         {
             let bit = self.rng.below(2048) as usize;
-            self.disk(slot).flip(crate::watch::SUPER_AT, bit);
+            self.disk(slot).flip(crate::areas::SUPER_AT, bit);
             self.judge.lost.borrow_mut().insert(slot);
             self.judge.unreadable.borrow_mut().insert(slot);
             self.tally.borrow_mut().count_fault(FaultKind::SuperRot, 1);
@@ -437,7 +314,9 @@ impl Rig {
 mod tests {
     use super::*;
     use crate::executor::Executor;
+    use crate::kinds::Kinds;
     use crate::model::Shape;
+    use crate::rng::Rng;
     use crate::setup::Setup;
     use crate::tape::Tape;
     use std::rc::Rc;

@@ -5,8 +5,8 @@
 //! Invariant: only members that the budget of faults counts as failfast get that flag.
 
 use crate::checking::start_over;
+use crate::event::Event;
 use crate::rig::{Live, Rig};
-use crate::trace::Event;
 use std::time::Duration;
 use uraid_block::Slot;
 use uraid_engine::FlagError;

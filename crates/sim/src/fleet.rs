@@ -2,10 +2,10 @@
 //! Owns: [`run_seeds`], [`Sum`]. Not here: a single seed (`scenario`).
 //! Invariant: the sum does not depend on which core ran which seed.
 
-use crate::client::Tally;
-use crate::faults::FaultKind;
+use crate::fault_kind::FaultKind;
 use crate::rng::mix;
 use crate::scenario::{LONG_FAULTS, LONG_OPERATIONS, Options, Outcome, run_seed};
+use crate::tally::Tally;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;

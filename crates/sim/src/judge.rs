@@ -3,17 +3,17 @@
 //! (`checks`), starting an engine on them (`scenario`).
 //! Invariant: only reads images; changes nothing.
 
+use crate::areas::SUPER_AT;
 use crate::bits::bitmap_of;
-use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::disk::CrashMode;
 use crate::logs;
 use crate::member::Disk;
 use crate::model::{Model, Place};
 use crate::oracle::Oracle;
 use crate::ppl::ppl_of;
+use crate::resynced::Resynced;
 use crate::rng::Rng;
 use crate::setup::Setup;
-use crate::watch::SUPER_AT;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -15,11 +15,11 @@
 //! | any write, any flush | the array froze: a member was full, or more members failed than can be lost        |
 //! | any write            | the array was, or became, read-only during the request                             |
 
-use crate::checks::unreadable_stays_dirty::Resynced;
 use crate::judge::Judge;
 use crate::logs;
 use crate::member::{Access, Op};
 use crate::model::Place;
+use crate::resynced::Resynced;
 use crate::watch::Guard;
 use crate::world::SimWorld;
 use std::cell::Cell;

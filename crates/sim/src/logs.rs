@@ -1,17 +1,9 @@
 //! Bad-block logs of simulated members.
-//! Owns: where they are, reading one without `format`. Not here: which sectors may be listed (`legal_errors`, `checks`).
+//! Owns: reading one without `format`. Not here: where it is (`areas`), which sectors may be listed (`legal_errors`, `checks`).
 
-use crate::bits::{BITMAP_AT, BITMAP_SECTORS};
-use crate::member::Disk;
-use crate::watch::SUPER_AT;
+use crate::areas::{LOG_AT, LOG_SECTORS, SUPER_AT};
 use std::ops::Range;
-use std::rc::Rc;
 use uraid_block::SECTOR_BYTES;
-
-/// Where a log begins: behind the bitmap.
-pub const LOG_AT: u64 = BITMAP_AT + BITMAP_SECTORS;
-/// The sectors of a log.
-pub const LOG_SECTORS: u64 = 8;
 
 /// The feature bit that says that the log counts, in byte 8 of the superblock.
 const IN_FORCE: u8 = 8;
@@ -41,11 +33,6 @@ pub fn is_listed(image: &[u8], sector: u64) -> bool {
 /// Whether the log of a member's image counts.
 pub fn is_in_force(image: &[u8]) -> bool {
     image[SUPER_AT as usize * SECTOR_BYTES + 8] & IN_FORCE != 0
-}
-
-/// Whether the disk's log lists a sector of its data now.
-pub fn lists(disk: &Rc<Disk>, data_offset: u64, sector: u64) -> bool {
-    is_listed(disk.medium().current(), data_offset + sector)
 }
 
 /// Makes the log of an image empty.

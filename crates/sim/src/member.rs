@@ -7,12 +7,12 @@ mod access;
 mod faulty;
 mod hung;
 
+use crate::areas::SUPER_AT;
 use crate::disk::{CrashMode, Medium};
+use crate::event::Event;
 use crate::executor::{Executor, Purpose};
-use crate::faults::FaultKind;
+use crate::fault_kind::FaultKind;
 use crate::rng::Rng;
-use crate::trace::Event;
-use crate::watch::SUPER_AT;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use uraid_block::{
 };
 
 pub use access::{Access, Op, Watch};
-pub use faulty::{Effect, Fault, Target};
+pub use faulty::{Effect, Fault, READ_ERRORS_MAX, Target};
 
 /// A deliberate fault of the member, to test the checkers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,11 @@
 //! Follows the passes of a running array, and tells the judge and the oracle what their ends change.
 //! Owns: [`PassWatch`]. Not here: what the judge makes of it (`judge`, `checks`).
 
-use crate::checks::unreadable_stays_dirty::Resynced;
+use crate::event::Event;
 use crate::executor::Executor;
 use crate::judge::Judge;
 use crate::model::Place;
-use crate::trace::Event;
+use crate::resynced::Resynced;
 use crate::watch::Guard;
 use crate::world::SimWorld;
 use std::cell::Cell;

@@ -1,16 +1,11 @@
 //! Partial parity logs of simulated members.
-//! Owns: where they are, a new one, reading one back by the real parser. Not here: which rows a crash may leave wrong
-//! (`checks`).
+//! Owns: how long they are, a new one, reading one back by the real parser. Not here: where they are (`areas`), which rows
+//! a crash may leave wrong (`checks`).
 
-use crate::logs::{LOG_AT, LOG_SECTORS};
-use crate::setup::Setup;
-use crate::watch::SUPER_AT;
+use crate::areas::{PPL_AT, SUPER_AT};
 use uraid_block::SECTOR_BYTES;
 use uraid_format::Superblock;
 use uraid_format::ppl::{PPL_HEADER_SECTORS, PplHeader, PplLog};
-
-/// Where a log begins: behind the bad-block log.
-pub const PPL_AT: u64 = LOG_AT + LOG_SECTORS;
 
 /// Sectors of an area: two headers, and room for two stretches as long as a chunk, or as a row writes at once.
 pub fn sectors(chunk: u64) -> u64 {
@@ -23,9 +18,9 @@ pub fn word(chunk: u64) -> i32 {
 }
 
 /// Writes the log of a new member to its image, as mdadm does.
-pub fn put_first(image: &mut [u8], setup: &Setup, set_uuid: &[u8; 16]) {
+pub fn put_first(image: &mut [u8], chunk: u64, set_uuid: &[u8; 16]) {
     let start = PPL_AT as usize * SECTOR_BYTES;
-    image[start..start + sectors(setup.shape.chunk) as usize * SECTOR_BYTES].fill(0);
+    image[start..start + sectors(chunk) as usize * SECTOR_BYTES].fill(0);
     let header = PplHeader::empty(set_uuid).encode();
     image[start..start + header.len()].copy_from_slice(&header[..]);
 }

@@ -5,14 +5,13 @@
 //! Invariant: only after a clean stop. The result is an array that md could have left: one more event, each member in
 //! sync or recovering.
 
-use crate::bits::BITMAP_AT;
+use crate::areas::{BITMAP_AT, SUPER_AT};
+use crate::event::Event;
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::logs;
 use crate::model::Place;
 use crate::rig::Rig;
 use crate::rng::mix;
-use crate::trace::Event;
-use crate::watch::SUPER_AT;
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{SECTOR_BYTES, Slot};
 use uraid_engine::StartPlan;

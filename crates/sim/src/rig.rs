@@ -3,12 +3,13 @@
 //! Not here: the choices of a seed (`scenario`).
 //! Invariant: the oracle is told of a start, a stop or a crash when it happens to the members.
 
-use crate::bits::BitsCheck;
-use crate::checks::unreadable_stays_dirty::Resynced;
-use crate::client::{Client, Session, Tally};
+use crate::areas::PPL_AT;
+use crate::bits_check::BitsCheck;
+use crate::client::{Client, Session};
 use crate::disk::CrashMode;
+use crate::event::Event;
 use crate::executor::{Ended, Executor};
-use crate::faults::FaultKind;
+use crate::fault_kind::FaultKind;
 use crate::judge::{AssembleMode, Assembled, Judge};
 use crate::legal_errors::LegalErrors;
 use crate::logs;
@@ -16,10 +17,11 @@ use crate::member::{Disk, SimMember};
 use crate::model::Model;
 use crate::oracle::{Oracle, Value};
 use crate::pass_watch::PassWatch;
-use crate::ppl::{self, PPL_AT};
+use crate::ppl;
+use crate::resynced::Resynced;
 use crate::rng::Rng;
 use crate::setup::Setup;
-use crate::trace::Event;
+use crate::tally::Tally;
 use crate::watch::{Guard, raw_facts};
 use crate::world::{Machine, PoolSize, SimWorld, WallClock};
 use std::cell::{Cell, RefCell};
@@ -251,7 +253,8 @@ impl Rig {
         for &row in self.judge.suspect.borrow().iter() {
             for (x, place, _) in &model.rows[row].data {
                 let start = self.setup.data_offsets[usize::from(place.slot)];
-                let is_listed = self.setup.has_logs && logs::lists(self.disk(place.slot), start, place.sector);
+                let member = self.disk(place.slot).medium();
+                let is_listed = self.setup.has_logs && logs::is_listed(member.current(), start + place.sector);
                 let may_differ = !is_logged || self.judge.in_flight.borrow().contains(x);
                 if may_differ && !knows && (unsure.contains(&place.slot) || is_listed) {
                     oracle.give_up(*x);

@@ -3,15 +3,16 @@
 //! Invariant: no more members have faults than the level survives, unless the last round is meant to exceed that.
 
 use crate::checking::follow_pass;
-use crate::client::Tally;
+use crate::event::Event;
 use crate::executor::{Ended, Executor};
-use crate::faults::{FaultKind, Plan, READ_ERRORS_MAX};
-use crate::member::Lie;
+use crate::fault_kind::FaultKind;
+use crate::faults::Plan;
+use crate::member::{Lie, READ_ERRORS_MAX};
 use crate::rig::{Live, Rig, STEPS_MAX, TIMEOUT};
 use crate::rng::{Rng, mix};
 use crate::setup::{OverBudget, Setup};
+use crate::tally::Tally;
 use crate::tape::Tape;
-use crate::trace::Event;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;

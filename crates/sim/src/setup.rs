@@ -2,16 +2,17 @@
 //! Owns: [`Setup`], the first superblocks, the first disks. Not here: the run (`scenario`).
 //! Invariant: every array drawn here is one that md could have made, only smaller.
 
-use crate::bits::{BITMAP_AT, BITMAP_SECTORS, Bits};
-use crate::client::Mix;
+use crate::areas::{BITMAP_AT, BITMAP_SECTORS, LOG_AT, LOG_SECTORS, PPL_AT, SUPER_AT};
+use crate::bits::Bits;
 use crate::executor::Executor;
-use crate::faults::{FaultKind, Kinds};
-use crate::logs::{self, LOG_AT, LOG_SECTORS};
+use crate::fault_kind::FaultKind;
+use crate::kinds::Kinds;
+use crate::logs;
 use crate::member::{Disk, Latency};
+use crate::mix::Mix;
 use crate::model::Shape;
-use crate::ppl::{self, PPL_AT};
+use crate::ppl;
 use crate::rng::Rng;
-use crate::watch::SUPER_AT;
 use std::rc::Rc;
 use uraid_block::{Geometry, SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_format::{BadBlocks, Features, MemberFlag, Role, SetName, Superblock};
@@ -482,14 +483,14 @@ impl Setup {
         bytes[start..start + 4096].copy_from_slice(&self.superblock(slot).encode()[..]);
         if let Some(bits) = &self.bits {
             let start = BITMAP_AT as usize * SECTOR_BYTES;
-            let page = bits.page(self, self.superblock(slot).set_uuid);
+            let page = bits.page(&self.shape, self.superblock(slot).set_uuid);
             bytes[start..start + page.len()].copy_from_slice(&page);
         }
         if self.has_logs {
             logs::clear(&mut bytes);
         }
         if self.has_ppl {
-            ppl::put_first(&mut bytes, self, &self.superblock(slot).set_uuid);
+            ppl::put_first(&mut bytes, self.shape.chunk, &self.superblock(slot).set_uuid);
         }
         let own = self.slowness.get(usize::from(slot)).copied().unwrap_or(1);
         let factor = if self.slow_disk == Some(slot) { 30 } else { own };

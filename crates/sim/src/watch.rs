@@ -4,21 +4,17 @@
 //! Invariant: judges from the model and the raw bytes alone.
 //! Spec: I8, I9 and M1 of docs/reliability.md; docs/md/formats.md#version-1-superblock, docs/md/formats.md#checksums.
 
-use crate::bits::{BITMAP_AT, BITMAP_SECTORS, BitsCheck};
+use crate::areas::{BITMAP_AT, BITMAP_SECTORS, LOG_AT, LOG_SECTORS, SUPER_AT, SUPER_SECTORS};
+use crate::bits_check::BitsCheck;
 use crate::claims::Claims;
 use crate::judge::Judge;
-use crate::logs::{self, LOG_AT, LOG_SECTORS};
+use crate::logs;
 use crate::member::{Access, Disk, Op, Watch};
 use crate::model::{Model, Place};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use uraid_block::ErrorKind;
-
-/// The place of a 1.2 superblock and the sectors reserved for it.
-pub const SUPER_AT: u64 = 8;
-/// The sectors reserved for the superblock.
-pub const SUPER_SECTORS: u64 = 8;
 
 /// Checks the accesses to all members of one array; member n is in slot n.
 pub struct Guard {
@@ -155,7 +151,8 @@ impl Guard {
         let disks = self.with_logs.borrow();
         let disk = disks.get(usize::from(place.slot));
         let data = self.data_offsets[usize::from(place.slot)];
-        self.failed_places.borrow().contains(&place) || disk.is_some_and(|disk| logs::lists(disk, data, place.sector))
+        self.failed_places.borrow().contains(&place)
+            || disk.is_some_and(|disk| logs::is_listed(disk.medium().current(), data + place.sector))
     }
 
     /// The members have bad-block logs: these may be written, and so may what they list, from other members.

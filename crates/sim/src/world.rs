@@ -3,9 +3,9 @@
 //! the members, which are a parameter (`member`, `crash::machine`).
 //! Invariant: mail of one pair of shards arrives once and in order, after a delay that the seed chooses.
 
+use crate::event::Event;
 use crate::executor::{Executor, Purpose};
 use crate::member::SimMember;
-use crate::trace::Event;
 use std::cell::RefCell;
 use std::future::Future;
 use std::marker::PhantomData;

@@ -34,7 +34,6 @@ use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot, SlotSe
 use uraid_engine::view::{Copies, Gate};
 use uraid_engine::{Config, MemberState, StartPlan, StopError};
 use uraid_format::{Role, Superblock};
-use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
 use uraid_sim::judge::{AssembleMode, Assembled};
 use uraid_sim::member::{Effect, Fault, Target};
@@ -42,6 +41,7 @@ use uraid_sim::model::Shape;
 use uraid_sim::rig::{Live, Rig};
 use uraid_sim::rng::Rng;
 use uraid_sim::setup::Setup;
+use uraid_sim::tally::Tally;
 
 type Request = Pin<Box<dyn Future<Output = Result<(), IoError>>>>;
 

@@ -3,13 +3,13 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use uraid_sim::client::Tally;
 use uraid_sim::executor::Executor;
 use uraid_sim::exhaust::Enumerator;
 use uraid_sim::model::Shape;
 use uraid_sim::rig::Rig;
 use uraid_sim::rng::Rng;
 use uraid_sim::setup::Setup;
+use uraid_sim::tally::Tally;
 
 fn check(level: i32, layout: u32, depth: u32, seed: u64) -> (u64, u64) {
     let chunk = if level == 1 { 0 } else { 2 };

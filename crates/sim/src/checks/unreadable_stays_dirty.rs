@@ -6,21 +6,10 @@ use crate::judge::Judge;
 use crate::logs;
 use crate::member::{Access, Op};
 use crate::model::Place;
+use crate::resynced::Resynced;
 use std::collections::BTreeSet;
 use uraid_block::{ErrorKind, SlotSet};
 use uraid_engine::{MemberPlan, StartPlan};
-
-/// The result of this start's resync.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Resynced {
-    /// There was no resync, or it could read or compute every sector.
-    #[default]
-    Whole,
-    /// Some accesses failed; whether a sector was lost is unknown.
-    PerhapsNot,
-    /// There is a sector that can neither be read nor computed.
-    NotWhole,
-}
 
 impl Judge {
     /// The unreadable places on the members that the array uses.

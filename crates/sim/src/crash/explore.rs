@@ -12,6 +12,7 @@
 
 use super::content::{Content, PrehashedMap};
 use super::expect::Expectation;
+use super::found::{Crash, Found};
 use super::lab::{Image, Lab};
 use super::machine::{CrashWorld, Machine};
 use super::recover::{Outcome, assemble_image, boot, drive, restart, start_of};
@@ -28,26 +29,6 @@ use uraid_engine::{Array, World};
 
 /// The most subsets of one moment and one set of lost members. Those beyond it are counted as left out.
 pub const SUBSETS_MAX: u64 = 1 << 16;
-
-/// One crash: the moment, the lost members, the subset.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Crash {
-    /// The number of the moment, from 1.
-    pub point: u64,
-    /// The slots that are lost with it: bit n is slot n.
-    pub lost: u32,
-    /// The number of the subset.
-    pub subset: u64,
-}
-
-/// A violation, and the crash or consecutive crashes that led to it.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// The violation.
-    pub what: String,
-    /// The crashes. The last one has no subset if no single image is to blame.
-    pub crashes: Vec<Crash>,
-}
 
 /// Explores the scripts of one array.
 pub struct Explorer {

@@ -166,7 +166,7 @@ impl Lab {
     fn first_bitmap(&self) -> Content {
         let bits = Bits { chunk: self.tiny.bits, clear_after: Duration::ZERO, are_set: false, write_behind: 0 };
         let setup = Setup::plain(self.tiny.shape.clone());
-        let page = bits.page(&setup, setup.superblock(0).set_uuid);
+        let page = bits.page(&setup.shape, setup.superblock(0).set_uuid);
         self.contents.borrow_mut().number(page[..SECTOR_BYTES].try_into().expect("a sector"))
     }
 

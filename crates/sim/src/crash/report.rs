@@ -2,7 +2,7 @@
 //! Owns: [`Counts`], [`Group`], [`Report`], [`Finding`]. Not here: filling them (`crash`).
 //! Invariant: the totals do not depend on the order of additions.
 
-use super::explore::{Crash, Found};
+use super::found::{Crash, Found};
 use super::script::{Schedule, Script, Tiny};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -106,25 +106,6 @@ impl Report {
     /// Scripts that were not run because the time was over.
     pub fn scripts_left(&self) -> u64 {
         self.groups.values().map(|group| group.scripts_left).sum()
-    }
-}
-
-impl fmt::Display for Crash {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}:{}", self.point, self.lost, self.subset)
-    }
-}
-
-impl Crash {
-    /// Parses the text of a crash.
-    pub fn parse(text: &str) -> Option<Crash> {
-        let mut numbers = text.split(':');
-        let crash = Crash {
-            point: numbers.next()?.parse().ok()?,
-            lost: numbers.next()?.parse().ok()?,
-            subset: numbers.next()?.parse().ok()?,
-        };
-        numbers.next().is_none().then_some(crash)
     }
 }
 

@@ -4,11 +4,15 @@
 //! Invariant: a fault counts if it changed a result or a byte, and then once.
 
 use super::{Disk, Op};
-use crate::faults::{FaultKind, READ_ERRORS_MAX};
+use crate::fault_kind::FaultKind;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use uraid_block::{ErrorKind, IoError, SECTOR_BYTES};
+
+/// The most unreadable sectors of one round. Seeds use the same number as the limit of read errors, so that a member
+/// without other faults is never failed for them.
+pub const READ_ERRORS_MAX: u32 = 6;
 
 /// Which operations a fault affects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

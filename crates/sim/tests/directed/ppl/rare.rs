@@ -7,7 +7,7 @@ use super::*;
 use crate::directed::re_adding::pause_passes;
 use uraid_engine::PassKind;
 use uraid_format::ppl::{PPL_HEADER_BYTES, PplEntry, PplHeader, parity_checksum};
-use uraid_sim::ppl::PPL_AT;
+use uraid_sim::areas::PPL_AT;
 
 const AREA: usize = PPL_AT as usize * 512;
 
