@@ -4,10 +4,10 @@
 
 use std::process::ExitCode;
 use std::time::Duration;
-use uraid_sim::fleet::run_seeds;
+use uraid_sim::proof::fleet::run_seeds;
+use uraid_sim::proof::shrink::shrink;
+use uraid_sim::random::tape::Tape;
 use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
-use uraid_sim::shrink::shrink;
-use uraid_sim::tape::Tape;
 
 const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
   --crash-images   exhaustive crash images of tiny arrays instead, with options of its own
@@ -138,7 +138,7 @@ fn sabotage(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
 fn prove(time: Duration, threads: usize) -> ExitCode {
     // Panics are findings: do not print them.
     std::panic::set_hook(Box::new(|_| {}));
-    let figures = uraid_sim::prove::prove(time, threads, |line| println!("{line}"));
+    let figures = uraid_sim::proof::prove::prove(time, threads, |line| println!("{line}"));
     println!("{}", figures.json());
     if figures.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -152,7 +152,7 @@ fn prove(_: Duration, _: usize) -> ExitCode {
 #[cfg(all(feature = "sabotage", feature = "marks"))]
 fn self_check(name: &str) -> ExitCode {
     use std::cell::Cell;
-    use uraid_sim::self_check::ALL;
+    use uraid_sim::proof::self_check::ALL;
     let Some((_, check)) = ALL.into_iter().find(|(of, _)| *of == name) else {
         eprintln!("uraid-sim: {name} is no check; there are {:?}", ALL.map(|(name, _)| name));
         return ExitCode::from(2);

@@ -1,7 +1,7 @@
 //! The same seed gives the same run.
 //! Owns: the check of that within one build. Between builds: compare `uraid-sim --seeds 0..100 --hashes`.
 
-use uraid_sim::fleet::run_seeds;
+use uraid_sim::proof::fleet::run_seeds;
 use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
 
 #[test]

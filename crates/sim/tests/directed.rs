@@ -34,14 +34,14 @@ use uraid_block::{Device, ErrorKind, Fua, IoError, Sector, Sectors, Slot, SlotSe
 use uraid_engine::view::{Copies, Gate};
 use uraid_engine::{Config, MemberState, StartPlan, StopError};
 use uraid_format::{Role, Superblock};
-use uraid_sim::executor::Executor;
 use uraid_sim::judge::{AssembleMode, Assembled};
-use uraid_sim::member::{Effect, Fault, Target};
-use uraid_sim::model::Shape;
+use uraid_sim::machine::executor::Executor;
+use uraid_sim::machine::member::{Effect, Fault, Target};
+use uraid_sim::random::rng::Rng;
+use uraid_sim::reference::model::Shape;
+use uraid_sim::rig::tally::Tally;
 use uraid_sim::rig::{Live, Rig};
-use uraid_sim::rng::Rng;
 use uraid_sim::setup::Setup;
-use uraid_sim::tally::Tally;
 
 type Request = Pin<Box<dyn Future<Output = Result<(), IoError>>>>;
 

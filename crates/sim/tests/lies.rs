@@ -1,7 +1,7 @@
 //! Tests of the checkers: members with deliberate faults make a correct engine answer wrongly. Each must be found.
 //! Owns: one lie per checker of bytes. Not here: mistakes of the engine (`canaries`).
 
-use uraid_sim::member::Lie;
+use uraid_sim::machine::member::Lie;
 use uraid_sim::scenario::{Options, run_seed};
 
 fn first_seed_that_finds(lie: Lie, seeds_max: u64) -> Option<(u64, String)> {

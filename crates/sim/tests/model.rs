@@ -3,8 +3,8 @@
 
 use uraid_block::{ArraySector, Sectors};
 use uraid_layout::{Layout, Level, Spec};
-use uraid_sim::model::Model;
-use uraid_sim::rng::Rng;
+use uraid_sim::random::rng::Rng;
+use uraid_sim::reference::model::Model;
 use uraid_sim::setup::Setup;
 
 fn layout_of(setup: &Setup) -> Layout {

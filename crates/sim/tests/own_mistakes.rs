@@ -8,13 +8,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::{ErrorKind, Slot, SlotSet};
 use uraid_engine::Config;
-use uraid_sim::executor::Executor;
-use uraid_sim::member::{Effect, Fault, Target};
-use uraid_sim::model::Shape;
+use uraid_sim::machine::executor::Executor;
+use uraid_sim::machine::member::{Effect, Fault, Target};
+use uraid_sim::random::rng::Rng;
+use uraid_sim::reference::model::Shape;
+use uraid_sim::rig::tally::Tally;
 use uraid_sim::rig::{Live, Rig};
-use uraid_sim::rng::Rng;
 use uraid_sim::setup::Setup;
-use uraid_sim::tally::Tally;
 
 fn rig(level: i32, slots: u16, rows: u64, starts_dirty: bool, seed: u64) -> Rig {
     let layout = if level == 1 { 0 } else { 2 };

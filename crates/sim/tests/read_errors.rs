@@ -11,14 +11,14 @@ use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{Config, MemberState, RequestKind, Status};
 use uraid_format::{MemberFlag, Role};
-use uraid_sim::executor::Executor;
 use uraid_sim::judge::{AssembleMode, Assembled};
-use uraid_sim::member::{Effect, Fault, READ_ERRORS_MAX, Target};
-use uraid_sim::model::Shape;
+use uraid_sim::machine::executor::Executor;
+use uraid_sim::machine::member::{Effect, Fault, READ_ERRORS_MAX, Target};
+use uraid_sim::random::rng::Rng;
+use uraid_sim::reference::model::Shape;
+use uraid_sim::rig::tally::Tally;
 use uraid_sim::rig::{Live, Rig};
-use uraid_sim::rng::Rng;
 use uraid_sim::setup::Setup;
-use uraid_sim::tally::Tally;
 
 /// Level, members, members that may be lost together.
 const LEVELS: [(i32, u16, &[u16]); 4] = [(1, 3, &[0, 2]), (10, 4, &[1, 2]), (5, 4, &[3]), (6, 5, &[0, 1])];

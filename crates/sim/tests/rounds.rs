@@ -1,15 +1,15 @@
 //! Every partial round of superblock writes of four members, with the real engine and assembly.
-//! Owns: the choice of arrays. Not here: the enumeration (`uraid_sim::exhaust`).
+//! Owns: the choice of arrays. Not here: the enumeration (`uraid_sim::proof::enumerator`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use uraid_sim::executor::Executor;
-use uraid_sim::exhaust::Enumerator;
-use uraid_sim::model::Shape;
+use uraid_sim::machine::executor::Executor;
+use uraid_sim::proof::enumerator::Enumerator;
+use uraid_sim::random::rng::Rng;
+use uraid_sim::reference::model::Shape;
 use uraid_sim::rig::Rig;
-use uraid_sim::rng::Rng;
+use uraid_sim::rig::tally::Tally;
 use uraid_sim::setup::Setup;
-use uraid_sim::tally::Tally;
 
 fn check(level: i32, layout: u32, depth: u32, seed: u64) -> (u64, u64) {
     let chunk = if level == 1 { 0 } else { 2 };

@@ -3,7 +3,7 @@
 //! A few seeds; `cargo xtask ci` runs the first 400 by `uraid-sim`. The long form, and another first seed:
 //! `URAID_SIM_SEEDS=2000 cargo test --release -p uraid-sim --test suite swarm:: -- --nocapture`, `URAID_SIM_FIRST`.
 
-use uraid_sim::fleet::run_seeds;
+use uraid_sim::proof::fleet::run_seeds;
 use uraid_sim::scenario::Options;
 
 fn number_from(name: &str, default: u64) -> u64 {

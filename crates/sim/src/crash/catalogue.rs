@@ -4,7 +4,7 @@
 //! than the explorer's bound.
 
 use super::script::{Schedule, Script, Tiny};
-use crate::model::Model;
+use crate::reference::model::Model;
 
 /// One array of the catalogue.
 pub struct Entry {

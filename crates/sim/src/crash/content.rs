@@ -2,7 +2,7 @@
 //! Owns: [`Contents`], [`PrehashedMap`], the maps whose keys are hashes already. Not here: where a content lies (`media`).
 //! Invariant: two sectors have the same number exactly if they hold the same 512 bytes.
 
-use crate::rng::mix;
+use crate::random::rng::mix;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use uraid_block::SECTOR_BYTES;

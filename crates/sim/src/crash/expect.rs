@@ -17,7 +17,7 @@ use super::content::Content;
 use super::lab::{Lab, slots_of};
 use super::recover::{Outcome, Start};
 use super::script::Script;
-use crate::oracle::Oracle;
+use crate::reference::oracle::Oracle;
 use uraid_block::SECTOR_BYTES;
 
 /// What may be found after a crash at one moment.

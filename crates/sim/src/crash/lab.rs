@@ -5,9 +5,10 @@
 use super::content::{Content, Contents, PrehashedMap};
 use super::media::{BITMAP_AT, Beside, DATA_AT, SUPER_AT};
 use super::script::Tiny;
-use crate::bits::{self, Bits, bitmap_of};
-use crate::model::{Model, Place, RowSector, gf_power, gf_product};
-use crate::oracle::{describe, tag};
+use crate::image::bits::{self, Bits, bitmap_of};
+use crate::random::rng::mix;
+use crate::reference::model::{Model, Place, RowSector, gf_power, gf_product};
+use crate::reference::oracle::{describe, tag};
 use crate::setup::Setup;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -234,7 +235,7 @@ impl Lab {
             return None;
         }
         let row = self.model.row_of[x as usize];
-        let key = self.row_key(image, missing, row) ^ u128::from(crate::rng::mix(x));
+        let key = self.row_key(image, missing, row) ^ u128::from(mix(x));
         if let Some(known) = self.row_reads.borrow().get(&key) {
             return *known;
         }

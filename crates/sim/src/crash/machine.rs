@@ -1,13 +1,13 @@
 //! The engine's machine for crash images: one shard, tasks in a fixed order, operations that end on demand.
 //! Owns: [`Machine`], its members as the engine's `Device`, operations in flight. Not here: tasks, mail and timers
-//! (`executor`, `world`), the order in which operations end (`script`), what a crash leaves of them (`media`).
+//! (`machine::executor`, `machine::world`), the order in which operations end (`script`), what a crash leaves of them (`media`).
 //! Invariant: nothing happens except in `step`, `complete` or `fire`; the same calls give the same run.
 //! Not covered: several shards, mail that takes time, errors other than a member that is gone.
 
 use super::content::{Content, Contents};
 use super::media::{Mark, Medium};
-use crate::executor::Executor;
-use crate::world::{self, PoolSize, SimWorld, WallClock};
+use crate::machine::executor::Executor;
+use crate::machine::world::{self, PoolSize, SimWorld, WallClock};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Sender, oneshot};

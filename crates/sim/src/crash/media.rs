@@ -13,7 +13,7 @@
 use super::content::Content;
 
 /// The sector of the device that holds the whole superblock.
-pub const SUPER_AT: u64 = crate::areas::SUPER_AT;
+pub const SUPER_AT: u64 = crate::image::areas::SUPER_AT;
 /// The first sector of data on every member.
 pub const DATA_AT: u64 = 16;
 /// The sector of the bitmap, which all of its bits fit.

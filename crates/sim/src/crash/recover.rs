@@ -8,7 +8,7 @@ use super::content::Content;
 use super::lab::{Image, Lab};
 use super::machine::{CrashWorld, Machine};
 use super::script::Schedule;
-use crate::checks::mdadm_force::MDADM_MARGIN;
+use crate::judge::checks::mdadm_force::MDADM_MARGIN;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -130,7 +130,7 @@ pub fn start_of(lab: &Lab, assembled: &Assembled) -> Result<Start, String> {
     let replays = assembled.plan.ppl.iter().flat_map(|ppl| &ppl.replays);
     let mut logged = Vec::new();
     for replay in replays {
-        let is_named = |place: &crate::model::Place| {
+        let is_named = |place: &crate::reference::model::Place| {
             let is_of_row = (replay.at.0..replay.at.0 + replay.length.0).contains(&place.sector);
             is_of_row && replay.written.iter().any(|slot| slot.0 == place.slot)
         };

@@ -13,8 +13,8 @@
 //!   schedule  fifo lifo up down mix7
 //! ```
 
-use crate::model::Shape;
-use crate::rng::mix;
+use crate::random::rng::mix;
+use crate::reference::model::Shape;
 use std::fmt;
 
 /// A tiny array.

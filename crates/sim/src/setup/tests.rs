@@ -1,5 +1,5 @@
 //! What setups draw, counted: a field that never varies hides every fault that another value would show.
-//! Owns: the list of what never varies, with reasons. Not here: how often a value is drawn, which faults are (`faults`).
+//! Owns: the list of what never varies, with reasons. Not here: how often a value is drawn, which faults are (`kinds`).
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,7 +11,7 @@ use super::*;
 use uraid_engine::BadBlockList;
 use uraid_format::Features;
 use uraid_sim::judge::bad_blocks_of;
-use uraid_sim::model::Place;
+use uraid_sim::reference::model::Place;
 
 /// An array of members with logs, and a spare that can take a slot.
 fn rig_with_logs(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {

@@ -4,7 +4,7 @@
 
 use super::*;
 use uraid_format::MemberFlag;
-use uraid_sim::bits::Bits;
+use uraid_sim::image::bits::Bits;
 
 /// The write-mostly member: the lowest slot, which a resync would copy from if its flag did not count.
 const LATE: u16 = 0;

@@ -9,8 +9,8 @@ mod unsynced;
 use super::*;
 use uraid_engine::PassKind;
 use uraid_format::Features;
-use uraid_sim::bits::Bits;
-use uraid_sim::member::{Access, Op, Watch};
+use uraid_sim::image::bits::Bits;
+use uraid_sim::machine::member::{Access, Op, Watch};
 
 const BITMAP_AT: u64 = 16;
 const CLEAR_AFTER: Duration = Duration::from_secs(2);

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use uraid_block::{ErrorKind, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_engine::{CheckEnd, CheckError, Checked, PassKind, SpeedLimits};
-use uraid_sim::member::{Effect, Fault, Target};
-use uraid_sim::model::Place;
+use uraid_sim::machine::member::{Effect, Fault, Target};
+use uraid_sim::reference::model::Place;
 use uraid_sim::rig::{Live, Rig};
 
 /// Levels of which each has redundancy to compare, with the slots they have here.

@@ -14,8 +14,8 @@ use super::*;
 use uraid_engine::{AddError, FormerMember, PassKind, ReAddError, SpeedLimits};
 use uraid_format::bitmap::{BitmapHeader, BitmapUnusable};
 use uraid_format::{BadBlocks, Features};
-use uraid_sim::bits::{bitmap_of, bitmap_to_add};
-use uraid_sim::model::Place;
+use uraid_sim::image::bits::{bitmap_of, bitmap_to_add};
+use uraid_sim::reference::model::Place;
 
 /// Readers get what was written, and so would they from any member in sync. The disk of a slot has its number.
 fn check(rig: &Rig, live: &Live, content: &[u8], case: &str) {

@@ -7,8 +7,8 @@ use super::joining::assembled_with;
 use super::spares::CASES;
 use super::*;
 use uraid_engine::AssembleOptions;
-use uraid_sim::bits::Bits;
-use uraid_sim::model::Place;
+use uraid_sim::image::bits::Bits;
+use uraid_sim::reference::model::Place;
 
 /// The request, of sectors 3..9.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -477,7 +477,8 @@ fn rig_with_slow_members(level: i32, slots: u16, seed: u64) -> Rig {
     let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
     let mut rng = Rng::new(seed);
     let executor = Executor::new(rng.fork(), false);
-    let bits = uraid_sim::bits::Bits { chunk: 1, clear_after: Duration::from_secs(2), are_set: false, write_behind: 0 };
+    let bits =
+        uraid_sim::image::bits::Bits { chunk: 1, clear_after: Duration::from_secs(2), are_set: false, write_behind: 0 };
     let slowness = (0..slots).map(|slot| if slot == 1 { 100 } else { 20 }).collect();
     let setup = Setup { shards: 2, slowness, ..Setup::plain(shape) }.with_bits(Some(bits));
     Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())))

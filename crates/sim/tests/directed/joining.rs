@@ -9,10 +9,10 @@ use super::spares::{CASES, content_of, fail, fill, rig_with_spare, wait};
 use super::*;
 use uraid_engine::{AddError, AssembleOptions, Candidate, Place, RemoveError, assemble};
 use uraid_format::{FlagChange, Joining, added_superblock};
-use uraid_sim::bits::bitmap_of;
+use uraid_sim::image::bits::bitmap_of;
+use uraid_sim::image::ppl::ppl_of;
 use uraid_sim::judge::bad_block_log_of;
-use uraid_sim::member::{SimMember, Watch};
-use uraid_sim::ppl::ppl_of;
+use uraid_sim::machine::member::{SimMember, Watch};
 
 /// An array whose last disk is blank, and no member yet.
 pub(super) fn rig_with_blank(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {

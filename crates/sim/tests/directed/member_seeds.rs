@@ -13,9 +13,9 @@ use super::*;
 use uraid_engine::verdict::Operation;
 use uraid_engine::{AddError, Array, PassKind, ReAddError};
 use uraid_format::{Features, MemberFlag};
-use uraid_sim::bits::Bits;
-use uraid_sim::logs;
-use uraid_sim::world::SimWorld;
+use uraid_sim::image::bits::Bits;
+use uraid_sim::image::logs;
+use uraid_sim::machine::world::SimWorld;
 
 const SEEDS: u64 = 150;
 const ROUNDS: u64 = 4;

@@ -3,7 +3,7 @@
 
 use super::*;
 use uraid_engine::{PassKind, SpeedLimits};
-use uraid_sim::member::Latency;
+use uraid_sim::machine::member::Latency;
 
 /// A minimum that does not count here.
 const SLOW: SpeedLimits = SpeedLimits { min: Some(1), max: None };

@@ -7,7 +7,7 @@ mod recovering;
 
 use super::spares::{content_of, fail, fill, wait};
 use super::*;
-use uraid_sim::disk::CrashMode;
+use uraid_sim::machine::member::medium::CrashMode;
 
 thread_local! {
     /// Whether members of a new rig have bad-block logs.
@@ -128,7 +128,7 @@ fn assembled(images: &[Option<Vec<u8>>], text: &str) -> StartPlan {
         let size = Sectors((image.len() / 512) as u64);
         let superblock = Superblock::parse(bytes, Sector(8), size).expect("a whole superblock");
         disks.push(disk);
-        let ppl = uraid_sim::ppl::ppl_of(image, &superblock);
+        let ppl = uraid_sim::image::ppl::ppl_of(image, &superblock);
         let bad_blocks = uraid_sim::judge::bad_block_log_of(image, &superblock).expect("a good log");
         uraid_engine::Candidate { ppl, bad_blocks, ..uraid_engine::Candidate::new(superblock, size) }
     };

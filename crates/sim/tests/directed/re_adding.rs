@@ -9,8 +9,8 @@ use super::spares::{CASES, content_of, fail, fill, wait};
 use super::*;
 use uraid_engine::{AssembleOptions, FormerMember, PassKind, ReAddError, SpeedLimits};
 use uraid_format::{Features, FlagChange, returned_superblock};
-use uraid_sim::bits::{Bits, bitmap_of};
-use uraid_sim::member::{Access, Op, SimMember, Watch};
+use uraid_sim::image::bits::{Bits, bitmap_of};
+use uraid_sim::machine::member::{Access, Op, SimMember, Watch};
 
 pub(super) const SIZE: u64 = 64;
 pub(super) const CLEAR_AFTER: Duration = Duration::from_secs(2);

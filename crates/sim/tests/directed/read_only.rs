@@ -7,7 +7,7 @@ use super::several::in_slots;
 use super::spares::{CASES, content_of, fail, fill, rig_with_spare, wait};
 use super::*;
 use uraid_engine::{AccessError, FailError, PassKind};
-use uraid_sim::member::{Access, Op, Watch};
+use uraid_sim::machine::member::{Access, Op, Watch};
 
 /// Counts what is written to a member.
 struct Written {
@@ -92,7 +92,7 @@ fn assert_refused(rig: &Rig, live: &Live, case: &str) {
 fn assert_settled(rig: &mut Rig, members: usize, case: &str) {
     let plan = plan_now(rig);
     assert_eq!((in_slots(&plan), plan.is_dirty), (members, false), "{case}");
-    let loose = |disk: &uraid_sim::member::Disk| !disk.medium().uncertain_data().is_empty();
+    let loose = |disk: &uraid_sim::machine::member::Disk| !disk.medium().uncertain_data().is_empty();
     assert!(!rig.judge.disks.iter().any(|disk| loose(disk)), "{case}: power would undo a write");
     let images: Vec<_> = rig.judge.disks.iter().map(|disk| Some(disk.medium().current().to_vec())).collect();
     rig.judge.check_redundancy(&images, &plan).unwrap_or_else(|found| panic!("{case}: {found}"));

@@ -4,7 +4,7 @@
 
 use super::*;
 use uraid_format::MemberFlag;
-use uraid_sim::bits::Bits;
+use uraid_sim::image::bits::Bits;
 
 /// What the members fail after the reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

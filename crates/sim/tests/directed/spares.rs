@@ -5,7 +5,7 @@
 use super::*;
 use uraid_engine::PassKind;
 use uraid_format::{Features, Role};
-use uraid_sim::member::{Access, Op, Watch};
+use uraid_sim::machine::member::{Access, Op, Watch};
 
 /// An array with one spare, which no array uses yet. Its number is that of its disk: the slots.
 pub(super) fn rig_with_spare(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {

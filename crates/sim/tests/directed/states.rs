@@ -5,8 +5,8 @@
 use super::spares::{CASES, content_of, fail, fill, wait};
 use super::zeroes::{Verb, clear};
 use super::*;
-use uraid_sim::disk::CrashMode;
-use uraid_sim::model::Place;
+use uraid_sim::machine::member::medium::CrashMode;
+use uraid_sim::reference::model::Place;
 
 /// What the array is doing when the request comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

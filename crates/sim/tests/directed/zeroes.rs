@@ -4,7 +4,7 @@
 
 use super::frozen::redundancy;
 use super::*;
-use uraid_sim::member::{Access, Op, Watch};
+use uraid_sim::machine::member::{Access, Op, Watch};
 
 /// Counts what a member gets: requests and sectors of zeroes, reads and writes.
 #[derive(Default)]

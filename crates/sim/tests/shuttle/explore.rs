@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uraid_engine::sabotage::{self, Sabotage};
-use uraid_sim::model::Model;
+use uraid_sim::reference::model::Model;
 
 /// Bytes of a thread's stack.
 const STACK_BYTES: usize = 256 << 10;

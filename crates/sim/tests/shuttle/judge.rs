@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uraid_block::{ErrorKind, Fua, IoError, ReadPieces, SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_engine::{AssembleOptions, Candidate, Place, StartPlan, Status, StopError, assemble};
 use uraid_format::Superblock;
-use uraid_sim::areas::SUPER_AT;
-use uraid_sim::model::{Model, Place as OnMember};
-use uraid_sim::rng::mix;
+use uraid_sim::image::areas::SUPER_AT;
+use uraid_sim::random::rng::mix;
+use uraid_sim::reference::model::{Model, Place as OnMember};
 use uraid_sim::setup::Setup;
 
 type Bytes = [u8; SECTOR_BYTES];

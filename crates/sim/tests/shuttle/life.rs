@@ -17,7 +17,7 @@ use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{Device, Fua, ReadPieces, SECTOR_BYTES, Sector, Sectors, ShardIndex, Slot, SlotSet};
 use uraid_engine::{Array, Config, FailError, PassError, StartError, StartPlan, World};
-use uraid_sim::model::{Model, Shape};
+use uraid_sim::reference::model::{Model, Shape};
 
 /// How long an array is idle before it becomes clean. Short: a shard that ends waits until its watch notices the stop.
 const CLEAN_AFTER: Duration = Duration::from_millis(2);

@@ -46,7 +46,7 @@ use process::{panic_hook, processors, signals};
 use std::time::Instant;
 use sync::MachineSabotage;
 use uraid_engine::sabotage::Sabotage;
-use uraid_sim::model::Shape;
+use uraid_sim::reference::model::Shape;
 
 /// Schedules per scenario, unless the environment says otherwise: 20 seconds of one core for all.
 const SCHEDULES: usize = 1000;

@@ -3,7 +3,7 @@
 //! Owns: these cases. Not here: what is listed and read as a rule (`bad_blocks`).
 
 use super::*;
-use uraid_sim::disk::CrashMode;
+use uraid_sim::machine::member::medium::CrashMode;
 
 /// Members of `size` sectors, logs of `log` sectors; the spare's data begins `further` behind.
 fn big_rig(level: i32, slots: u16, shards: u16, size: u64, log: u16, further: u64) -> Rig {

@@ -7,7 +7,7 @@ use crate::directed::joining::leaving;
 use crate::directed::re_adding::{content_without_others, former_member, return_now, rig_with as re_adding_rig};
 use crate::directed::spares::{CASES, fill, wait};
 use uraid_engine::{ChangeBitmapError, ReAddError};
-use uraid_sim::bits::bitmap_to_add;
+use uraid_sim::image::bits::bitmap_to_add;
 
 fn add(rig: &Rig, live: &Live, chunk: u64) -> Result<(), ChangeBitmapError> {
     let array = live.arrays[0].clone();

@@ -4,7 +4,7 @@
 
 use super::super::re_adding::{former_member, return_now};
 use super::*;
-use uraid_sim::bits::bitmap_of;
+use uraid_sim::image::bits::bitmap_of;
 
 /// Two pages: the first one holds 30,720 bits of one sector each, behind a header of 256 bytes.
 const SIZE: u64 = 31_000;

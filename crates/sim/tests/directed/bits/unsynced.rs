@@ -4,7 +4,7 @@
 
 use super::super::spares::{content_of, fail, fill, wait};
 use super::*;
-use uraid_sim::model::Place;
+use uraid_sim::reference::model::Place;
 
 const LEVELS: [(i32, u32, u16); 6] = [(4, 0, 3), (5, 2, 2), (5, 2, 4), (5, 5, 3), (6, 2, 4), (6, 2, 5)];
 

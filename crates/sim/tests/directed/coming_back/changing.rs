@@ -3,7 +3,7 @@
 //! Owns: that it is taken with the bits only where they name all that it lacks. Not here: one that left before (`bits`).
 
 use super::*;
-use uraid_sim::world::SimWorld;
+use uraid_sim::machine::world::SimWorld;
 
 /// Written while the bitmap changes: it is over before they are.
 const SECTORS: u64 = 45;

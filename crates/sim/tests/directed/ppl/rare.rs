@@ -7,7 +7,7 @@ use super::*;
 use crate::directed::re_adding::pause_passes;
 use uraid_engine::PassKind;
 use uraid_format::ppl::{PPL_HEADER_BYTES, PplEntry, PplHeader, parity_checksum};
-use uraid_sim::areas::PPL_AT;
+use uraid_sim::image::areas::PPL_AT;
 
 const AREA: usize = PPL_AT as usize * 512;
 
@@ -31,7 +31,7 @@ fn candidates_of(images: &[Option<Vec<u8>>]) -> Vec<uraid_engine::Candidate> {
         let size = Sectors((image.len() / 512) as u64);
         let bytes = image[8 * 512..16 * 512].try_into().expect("a place");
         let superblock = Superblock::parse(bytes, Sector(8), size).expect("whole");
-        let ppl = uraid_sim::ppl::ppl_of(image, &superblock);
+        let ppl = uraid_sim::image::ppl::ppl_of(image, &superblock);
         uraid_engine::Candidate { ppl, ..uraid_engine::Candidate::new(superblock, size) }
     };
     images.iter().flatten().map(candidate).collect()

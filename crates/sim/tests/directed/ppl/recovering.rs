@@ -5,7 +5,7 @@
 use super::*;
 use uraid_format::Features;
 use uraid_format::ppl::PplHeader;
-use uraid_sim::areas::PPL_AT;
+use uraid_sim::image::areas::PPL_AT;
 
 /// A member was replaced by a spare after writes that are answered and durable, and that the logs of the others still
 /// name. Power fails when the spare's superblock has come this far.
