@@ -7,7 +7,7 @@ use super::script::{Schedule, Script, Tiny};
 use crate::reference::model::Model;
 
 /// One array of the catalogue.
-pub struct Entry {
+pub struct CatalogueEntry {
     /// The array.
     pub tiny: Tiny,
     /// How many scripts, from the start of the list, are run on it.
@@ -89,12 +89,12 @@ const SHORT: &[(&str, usize)] = &[
 ];
 
 /// The arrays.
-pub fn arrays(portion: Portion) -> Vec<Entry> {
+pub fn arrays(portion: Portion) -> Vec<CatalogueEntry> {
     let list = match portion {
         Portion::Short => SHORT,
         Portion::Full => FULL,
     };
-    let entry = |(text, scripts): &(&str, usize)| Entry {
+    let entry = |(text, scripts): &(&str, usize)| CatalogueEntry {
         tiny: Tiny::parse(text).expect("the catalogue is well written"),
         scripts: *scripts,
     };
@@ -126,7 +126,7 @@ fn fua_losses(tiny: &Tiny, stripe: u64) -> [String; 2] {
 }
 
 /// The scripts for an array of `size` sectors. The first ones are small, and are explored to depth 2.
-pub fn scripts(entry: &Entry, size: u64) -> Vec<Job> {
+pub fn scripts(entry: &CatalogueEntry, size: u64) -> Vec<Job> {
     let stripe = stripe(&entry.tiny);
     let (first, last) = (entry.tiny.missing.trailing_ones(), u32::from(entry.tiny.shape.slots) - 1);
     let last = if entry.tiny.missing & 1 << last == 0 { last } else { last - 1 };

@@ -15,7 +15,7 @@
 
 use super::content::Content;
 use super::lab::{Lab, slots_of};
-use super::recover::{Outcome, Start};
+use super::recover::{Restarted, Start};
 use super::script::Script;
 use crate::reference::oracle::Oracle;
 use uraid_block::SECTOR_BYTES;
@@ -78,7 +78,7 @@ impl Expectation {
     }
 
     /// Returns how many sectors were rightly undefined after a forced start, or what is wrong.
-    pub fn judge(&self, lab: &Lab, lost: u32, outcome: &Outcome) -> Result<u64, String> {
+    pub fn judge(&self, lab: &Lab, lost: u32, outcome: &Restarted) -> Result<u64, String> {
         let known = lost | self.may_miss | lab.tiny.missing;
         let Start { is_forced, missing, .. } = outcome.start;
         if missing & !known != 0 {

@@ -14,10 +14,10 @@ use super::content::{Content, PrehashedMap};
 use super::expect::Expectation;
 use super::found::{Crash, Found};
 use super::lab::{Image, Lab};
-use super::machine::{CrashWorld, Machine};
-use super::recover::{Outcome, assemble_image, boot, drive, restart, start_of};
+use super::machine::{CrashMachine, CrashWorld};
+use super::recover::{Restarted, assemble_image, boot, drive, restart, start_of};
 use super::report::Counts;
-use super::script::{Request, Schedule, Script};
+use super::script::{Schedule, Script, ScriptRequest};
 use crate::random::rng::mix;
 use crate::reference::oracle::{Oracle, Value};
 use std::cell::{Cell, RefCell};
@@ -38,7 +38,7 @@ pub struct Explorer {
     pub counts: Counts,
     depth: usize,
     // The first runs the script, the second the restart that is interrupted, the third the restart after that.
-    machines: [Machine; 3],
+    machines: [CrashMachine; 3],
     seen: PrehashedMap<u128, usize>,
     outcomes: Vec<Known>,
     at: Vec<Crash>,
@@ -48,7 +48,7 @@ pub struct Explorer {
 
 /// An image that was restarted.
 struct Known {
-    outcome: Outcome,
+    outcome: Restarted,
     // Whether its restart was interrupted at every moment, too.
     is_deep: bool,
 }
@@ -70,8 +70,8 @@ struct Moment<'a> {
 impl Explorer {
     /// An explorer of an array.
     pub fn new(lab: Lab) -> Explorer {
-        let machines: [Machine; 3] =
-            std::array::from_fn(|_| Machine::new(lab.contents.clone(), lab.slots(), lab.device_size()));
+        let machines: [CrashMachine; 3] =
+            std::array::from_fn(|_| CrashMachine::new(lab.contents.clone(), lab.slots(), lab.device_size()));
         machines[2].set_instant(true);
         for machine in &machines {
             machine.media_mut().iter_mut().for_each(|medium| medium.beside = lab.beside());
@@ -134,7 +134,7 @@ impl Explorer {
         let mut expectation = Expectation::default();
         let mut seen = (u64::MAX, u64::MAX, 0);
         let mut point = 0;
-        drive(&machine, schedule, &|| is_over.get(), &mut |machine: &Machine| {
+        drive(&machine, schedule, &|| is_over.get(), &mut |machine: &CrashMachine| {
             let failed = failed_of(machine);
             let now = (machine.changes(), client.version.get(), failed);
             if now == seen {
@@ -152,7 +152,7 @@ impl Explorer {
     }
 
     /// Checks every image that a crash at this moment can leave.
-    fn check_moment(&mut self, machine: &Machine, point: u64, moment: &Moment<'_>) -> Result<(), String> {
+    fn check_moment(&mut self, machine: &CrashMachine, point: u64, moment: &Moment<'_>) -> Result<(), String> {
         let only = self.only.as_ref().map(|only| only.get(moment.level).copied());
         if only.is_some_and(|only| only.is_none_or(|only| only.point != point)) {
             return Ok(());
@@ -172,7 +172,13 @@ impl Explorer {
     }
 
     /// Checks the images of one set of lost members, subset by subset.
-    fn walk(&mut self, machine: &Machine, moment: &Moment<'_>, lost: u32, only: Option<u64>) -> Result<(), String> {
+    fn walk(
+        &mut self,
+        machine: &CrashMachine,
+        moment: &Moment<'_>,
+        lost: u32,
+        only: Option<u64>,
+    ) -> Result<(), String> {
         let (mut image, mut key, uncertain) = self.base(machine, lost);
         let all = uncertain.iter().fold(1u64, |all, cell| all.saturating_mul(cell.options.len() as u64));
         let subsets = match only {
@@ -200,7 +206,7 @@ impl Explorer {
     }
 
     /// The certain contents, their key, and the uncertain cells.
-    fn base(&self, machine: &Machine, lost: u32) -> (Image, u128, Vec<UncertainCell>) {
+    fn base(&self, machine: &CrashMachine, lost: u32) -> (Image, u128, Vec<UncertainCell>) {
         let lab = &self.lab;
         let contents = lab.contents.borrow();
         let mut image = Vec::with_capacity(lab.slots() * lab.cells);
@@ -257,7 +263,7 @@ impl Explorer {
         Ok(())
     }
 
-    fn count(&mut self, outcome: &Outcome, moment: &Moment<'_>) {
+    fn count(&mut self, outcome: &Restarted, moment: &Moment<'_>) {
         self.counts.refused += u64::from(outcome.start.is_forced);
         self.counts.resyncs += u64::from(outcome.is_resynced);
         self.counts.degraded += u64::from(outcome.start.missing != 0);
@@ -265,7 +271,7 @@ impl Explorer {
         self.counts.images += 1;
     }
 
-    fn check(&mut self, image: &Image, lost: u32, moment: &Moment<'_>) -> Result<Outcome, String> {
+    fn check(&mut self, image: &Image, lost: u32, moment: &Moment<'_>) -> Result<Restarted, String> {
         let lab = self.lab.clone();
         let assembled = assemble_image(&lab, image, lost)?;
         if moment.level + 1 >= self.depth {
@@ -276,7 +282,7 @@ impl Explorer {
         let expectation = moment.expectation.after_start(&lab, &start_of(&lab, &assembled)?);
         let next = Moment { level: moment.level + 1, expectation: &expectation, failed: moment.failed | lost };
         let (mut seen, mut point) = (u64::MAX, 0);
-        restart(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |machine: &Machine| {
+        restart(&lab, &machine, image, &assembled, Schedule::Fifo, &mut |machine: &CrashMachine| {
             let now = machine.changes();
             if now == seen {
                 return Ok(());
@@ -288,7 +294,7 @@ impl Explorer {
     }
 }
 
-fn failed_of(machine: &Machine) -> u32 {
+fn failed_of(machine: &CrashMachine) -> u32 {
     let media = machine.media();
     media.iter().enumerate().filter(|(_, medium)| medium.is_gone).map(|(slot, _)| 1 << slot).sum()
 }
@@ -297,7 +303,7 @@ fn failed_of(machine: &Machine) -> u32 {
 #[derive(Clone)]
 struct Client {
     lab: Rc<Lab>,
-    machine: Machine,
+    machine: CrashMachine,
     oracle: Rc<RefCell<Oracle>>,
     // Counts the changes of the oracle.
     version: Rc<Cell<u64>>,
@@ -327,9 +333,9 @@ impl Client {
         }
     }
 
-    async fn make(&self, array: &Rc<Array<CrashWorld>>, request: Request, op: u64) -> Result<(), String> {
+    async fn make(&self, array: &Rc<Array<CrashWorld>>, request: ScriptRequest, op: u64) -> Result<(), String> {
         match request {
-            Request::Write { at, length, is_fua } => {
+            ScriptRequest::Write { at, length, is_fua } => {
                 let payload = self.with_oracle(|oracle| {
                     oracle.begin_write(op, at, length, Value::Op(op));
                     oracle.payload(op, at, length)
@@ -350,26 +356,28 @@ impl Client {
                 });
                 outcome.map_err(|error| format!("{error:?}"))
             }
-            Request::Zeroes { at, length } => {
+            ScriptRequest::Zeroes { at, length } => {
                 self.with_oracle(|oracle| oracle.begin_write(op, at, length, Value::Zero));
                 let range = Range::new(Sector(at), Sectors(length));
                 let outcome = array.write_zeroes(range).await;
                 self.with_oracle(|oracle| oracle.end_write(op, at, length, outcome.is_ok(), false));
                 outcome.map_err(|error| format!("{error:?}"))
             }
-            Request::Flush => {
+            ScriptRequest::Flush => {
                 self.with_oracle(|oracle| oracle.begin_flush(op));
                 let outcome = array.flush().await;
                 self.with_oracle(|oracle| oracle.end_flush(op, outcome.is_ok()));
                 outcome.map_err(|error| format!("{error:?}"))
             }
-            Request::Idle => {
+            ScriptRequest::Idle => {
                 self.machine.world().sleep(Duration::from_secs(3)).await;
                 Ok(())
             }
-            Request::Stop => array.stop().await.map_err(|error| error.to_string()),
-            Request::AddBitmap => array.add_bitmap(self.lab.bitmap_to_add()).await.map_err(|error| error.to_string()),
-            Request::RemoveBitmap => array.remove_bitmap().await.map_err(|error| error.to_string()),
+            ScriptRequest::Stop => array.stop().await.map_err(|error| error.to_string()),
+            ScriptRequest::AddBitmap => {
+                array.add_bitmap(self.lab.bitmap_to_add()).await.map_err(|error| error.to_string())
+            }
+            ScriptRequest::RemoveBitmap => array.remove_bitmap().await.map_err(|error| error.to_string()),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The engine's machine for crash images: one shard, tasks in a fixed order, operations that end on demand.
-//! Owns: [`Machine`], its members as the engine's `Device`, operations in flight. Not here: tasks, mail and timers
+//! Owns: [`CrashMachine`], its members as the engine's `Device`, operations in flight. Not here: tasks, mail and timers
 //! (`machine::executor`, `machine::world`), the order in which operations end (`script`), what a crash leaves of them (`media`).
 //! Invariant: nothing happens except in `step`, `complete` or `fire`; the same calls give the same run.
 //! Not covered: several shards, mail that takes time, errors other than a member that is gone.
 
 use super::content::{Content, Contents};
-use super::media::{Mark, Medium};
+use super::media::{CrashMedium, Mark};
 use crate::machine::executor::Executor;
-use crate::machine::world::{self, PoolSize, SimWorld, WallClock};
+use crate::machine::world::{Machine, PoolSize, SimWorld, WallClock};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Sender, oneshot};
@@ -37,7 +37,7 @@ struct Inner {
     world: CrashWorld,
     contents: Rc<RefCell<Contents>>,
     geometry: Geometry,
-    media: RefCell<Vec<Medium>>,
+    media: RefCell<Vec<CrashMedium>>,
     flights: RefCell<Vec<InFlight>>,
     is_instant: Cell<bool>,
     changes: Cell<u64>,
@@ -45,25 +45,21 @@ struct Inner {
 
 /// One machine. Clones are handles of the same one.
 #[derive(Clone)]
-pub struct Machine(Rc<Inner>);
+pub struct CrashMachine(Rc<Inner>);
 
 /// A member of the machine as the engine drives it.
 #[derive(Clone)]
 pub struct CrashMember {
-    machine: Machine,
+    machine: CrashMachine,
     index: usize,
 }
 
-const MACHINE: world::Machine = world::Machine {
-    shards: 1,
-    pool: PoolSize { small: 96, large: 16 },
-    mail_delay_max: 0,
-    wall_clock: WallClock::Stands,
-};
+const MACHINE: Machine =
+    Machine { shards: 1, pool: PoolSize { small: 96, large: 16 }, mail_delay_max: 0, wall_clock: WallClock::Stands };
 
-impl Machine {
+impl CrashMachine {
     /// A machine with this many members of this size, without contents yet.
-    pub fn new(contents: Rc<RefCell<Contents>>, members: usize, size: Sectors) -> Machine {
+    pub fn new(contents: Rc<RefCell<Contents>>, members: usize, size: Sectors) -> CrashMachine {
         let geometry = Geometry {
             size,
             logical_block: Sectors(1),
@@ -79,12 +75,12 @@ impl Machine {
         };
         let executor = Executor::in_order();
         let world = SimWorld::boot(&executor, MACHINE).remove(0);
-        Machine(Rc::new(Inner {
+        CrashMachine(Rc::new(Inner {
             executor,
             world,
             contents,
             geometry,
-            media: RefCell::new(vec![Medium::default(); members]),
+            media: RefCell::new(vec![CrashMedium::default(); members]),
             flights: RefCell::default(),
             is_instant: Cell::new(false),
             changes: Cell::new(0),
@@ -112,12 +108,12 @@ impl Machine {
     }
 
     /// The members' sectors.
-    pub fn media(&self) -> std::cell::Ref<'_, Vec<Medium>> {
+    pub fn media(&self) -> std::cell::Ref<'_, Vec<CrashMedium>> {
         self.0.media.borrow()
     }
 
     /// The members' sectors, for changes from outside.
-    pub fn media_mut(&self) -> std::cell::RefMut<'_, Vec<Medium>> {
+    pub fn media_mut(&self) -> std::cell::RefMut<'_, Vec<CrashMedium>> {
         self.0.media.borrow_mut()
     }
 
@@ -224,7 +220,7 @@ impl Machine {
     }
 }
 
-fn fill(contents: &Contents, medium: &Medium, cell: usize, into: &mut ReadPieces) {
+fn fill(contents: &Contents, medium: &CrashMedium, cell: usize, into: &mut ReadPieces) {
     let sectors = into.length().0 as usize;
     let mut cells = medium.current[cell..cell + sectors].iter();
     if into.iter().all(|piece| piece.len().is_multiple_of(SECTOR_BYTES)) {

@@ -1,5 +1,5 @@
 //! The members' sectors: durable contents, and the alternatives that a crash may leave.
-//! Owns: [`Medium`], versions of a cell, which of them a flush covers. Not here: when an operation ends (`machine`),
+//! Owns: [`CrashMedium`], versions of a cell, which of them a flush covers. Not here: when an operation ends (`machine`),
 //! which choice of versions makes an image (`explore`).
 //! Invariant: a cell is written whole or not at all. After a crash it holds its durable content or that of one write
 //! that no flush has covered yet.
@@ -58,7 +58,7 @@ impl Beside {
 
 /// One write of a cell that a power cut may keep or lose.
 #[derive(Clone, Copy, Debug)]
-pub struct Version {
+pub struct CellVersion {
     /// The content that it writes.
     pub content: Content,
     write: u64,
@@ -68,13 +68,13 @@ pub struct Version {
 
 /// The sectors of one member.
 #[derive(Clone, Default)]
-pub struct Medium {
+pub struct CrashMedium {
     /// What a read returns, per cell.
     pub current: Vec<Content>,
     /// What certainly survives a power cut, per cell.
     pub durable: Vec<Content>,
     /// What may survive instead, per cell, oldest first.
-    pub uncertain: Vec<Vec<Version>>,
+    pub uncertain: Vec<Vec<CellVersion>>,
     /// Data writes that it still performs before it is gone; `None`: it stays.
     pub writes_left: Option<u64>,
     /// Whether it fails every operation.
@@ -89,7 +89,7 @@ pub struct Medium {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark(u64);
 
-impl Medium {
+impl CrashMedium {
     /// Replaces the contents; all are durable, and the member works.
     pub fn load(&mut self, cells: &[Content]) {
         self.current.clear();
@@ -127,7 +127,7 @@ impl Medium {
     pub fn submit(&mut self, first: usize, contents: &[Content]) -> u64 {
         self.write_next += 1;
         for (cell, &content) in (first..).zip(contents) {
-            self.uncertain[cell].push(Version { content, write: self.write_next, completed: None });
+            self.uncertain[cell].push(CellVersion { content, write: self.write_next, completed: None });
         }
         self.write_next
     }
@@ -154,7 +154,7 @@ impl Medium {
     /// Makes durable what the flush covers.
     pub fn flush(&mut self, mark: Mark) {
         for (cell, versions) in self.uncertain.iter_mut().enumerate() {
-            let is_covered = |version: &Version| version.completed.is_some_and(|moment| moment <= mark.0);
+            let is_covered = |version: &CellVersion| version.completed.is_some_and(|moment| moment <= mark.0);
             if let Some(last) = versions.iter().rposition(is_covered) {
                 self.durable[cell] = versions[last].content;
                 versions.drain(..=last);
@@ -178,7 +178,7 @@ impl Medium {
 mod tests {
     use super::*;
 
-    fn options(medium: &Medium, cell: usize) -> Vec<u32> {
+    fn options(medium: &CrashMedium, cell: usize) -> Vec<u32> {
         let mut list = Vec::new();
         medium.options(cell, &mut list);
         list.iter().map(|content| content.0).collect()
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_exactly_what_was_answered_before_it() {
-        let mut medium = Medium::default();
+        let mut medium = CrashMedium::default();
         medium.load(&[Content(0); 3]);
         let first = medium.submit(1, &[Content(1)]);
         assert_eq!(options(&medium, 1), [0, 1]);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_answered_fua_is_durable() {
-        let mut medium = Medium::default();
+        let mut medium = CrashMedium::default();
         medium.load(&[Content(0); 2]);
         let number = medium.submit(0, &[Content(9)]);
         medium.complete(0, &[Content(9)], number, true);

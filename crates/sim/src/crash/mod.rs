@@ -28,7 +28,7 @@ pub mod recover;
 pub mod report;
 pub mod script;
 
-use catalogue::{Entry, Portion};
+use catalogue::{CatalogueEntry, Portion};
 use explore::Explorer;
 use found::Found;
 use lab::Lab;
@@ -91,7 +91,7 @@ pub fn run(wanted: &Selection, on_thread: impl Fn() + Sync) -> Report {
 }
 
 /// All scripts of one array, up to the first finding.
-fn run_array(entry: &Entry, end: Option<Instant>) -> (Group, Option<Finding>) {
+fn run_array(entry: &CatalogueEntry, end: Option<Instant>) -> (Group, Option<Finding>) {
     let start = Instant::now();
     let lab = Lab::new(entry.tiny.clone());
     let jobs = catalogue::scripts(entry, lab.model.array_size());

@@ -1,12 +1,12 @@
 //! Restarts from an image: real assembly, real engine, every sector read, checked by the slow model.
-//! Owns: [`restart`], [`drive`], [`Outcome`]. Not here: which contents are legal (`expect`), which image (`explore`).
+//! Owns: [`restart`], [`drive`], [`Restarted`]. Not here: which contents are legal (`expect`), which image (`explore`).
 //! Invariant: the same image always gives the same outcome. A state that is wrong for every history of writes is an
 //! error here.
 //! Not covered: starts without `--run`, read-only starts, several shards.
 
 use super::content::Content;
 use super::lab::{Image, Lab};
-use super::machine::{CrashWorld, Machine};
+use super::machine::{CrashMachine, CrashWorld};
 use super::script::Schedule;
 use crate::judge::checks::mdadm_force::MDADM_MARGIN;
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ pub struct Start {
 
 /// The result of restarting from an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Outcome {
+pub struct Restarted {
     /// How it started.
     pub start: Start,
     /// It was resynced.
@@ -44,11 +44,11 @@ pub struct Outcome {
 }
 
 /// A check after every step.
-pub type StepCheck<'a> = &'a mut dyn FnMut(&Machine) -> Result<(), String>;
+pub type StepCheck<'a> = &'a mut dyn FnMut(&CrashMachine) -> Result<(), String>;
 
 /// Runs the machine until `is_done`. Calls `check` after every poll and every answer of a member.
 pub fn drive(
-    machine: &Machine,
+    machine: &CrashMachine,
     schedule: Schedule,
     is_done: &dyn Fn() -> bool,
     check: StepCheck<'_>,
@@ -76,7 +76,7 @@ pub fn drive(
 }
 
 /// The array of a plan on the machine's members; `owners` are the slots of the candidates.
-pub fn boot(machine: &Machine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<CrashWorld>> {
+pub fn boot(machine: &CrashMachine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<CrashWorld>> {
     let members = plan.members.iter().map(|member| machine.member(owners[member.candidate])).collect();
     // An idle array clears its bits before it goes clean.
     let clear_bits_after = Some(Duration::from_millis(300));
@@ -87,7 +87,7 @@ pub fn boot(machine: &Machine, plan: &StartPlan, owners: &[usize]) -> Rc<Array<C
 }
 
 /// A plan, the slots of its candidates, and whether it was forced.
-pub struct Assembled {
+pub struct AssembledImage {
     /// How it starts.
     pub plan: StartPlan,
     /// The slot of each candidate.
@@ -97,7 +97,7 @@ pub struct Assembled {
 }
 
 /// Runs the real assembly, always with `--run`, and with `--force` if it is refused as dirty and degraded.
-pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, String> {
+pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<AssembledImage, String> {
     let gone = lost | lab.tiny.missing;
     let owners: Vec<usize> = (0..lab.slots()).filter(|slot| gone & 1 << slot == 0).collect();
     let mut candidates = Vec::with_capacity(owners.len());
@@ -115,18 +115,18 @@ pub fn assemble_image(lab: &Lab, image: &Image, lost: u32) -> Result<Assembled, 
         }
     };
     match assemble(&candidates, &options) {
-        Ok(plan) => Ok(Assembled { plan: with_bits(plan)?, owners, is_forced: false }),
+        Ok(plan) => Ok(AssembledImage { plan: with_bits(plan)?, owners, is_forced: false }),
         Err(AssembleError::DirtyDegraded { .. }) => {
             options.force = true;
             let plan = assemble(&candidates, &options).map_err(|error| format!("force does not help: {error}"))?;
-            Ok(Assembled { plan: with_bits(plan)?, owners, is_forced: true })
+            Ok(AssembledImage { plan: with_bits(plan)?, owners, is_forced: true })
         }
         Err(error) => Err(format!("cannot be assembled: {error}")),
     }
 }
 
 /// How an assembled array starts.
-pub fn start_of(lab: &Lab, assembled: &Assembled) -> Result<Start, String> {
+pub fn start_of(lab: &Lab, assembled: &AssembledImage) -> Result<Start, String> {
     let replays = assembled.plan.ppl.iter().flat_map(|ppl| &ppl.replays);
     let mut logged = Vec::new();
     for replay in replays {
@@ -140,7 +140,7 @@ pub fn start_of(lab: &Lab, assembled: &Assembled) -> Result<Start, String> {
 }
 
 /// The slots that have no member in the plan.
-fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
+fn missing_of(lab: &Lab, assembled: &AssembledImage) -> Result<u32, String> {
     let mut missing = (1 << lab.slots()) - 1;
     for member in &assembled.plan.members {
         let owner = assembled.owners[member.candidate];
@@ -158,12 +158,12 @@ fn missing_of(lab: &Lab, assembled: &Assembled) -> Result<u32, String> {
 /// machine is empty afterwards unless there is an error.
 pub fn restart(
     lab: &Lab,
-    machine: &Machine,
+    machine: &CrashMachine,
     image: &Image,
-    assembled: &Assembled,
+    assembled: &AssembledImage,
     schedule: Schedule,
     check: StepCheck<'_>,
-) -> Result<Outcome, String> {
+) -> Result<Restarted, String> {
     let start = start_of(lab, assembled)?;
     let missing = start.missing;
     let mdadm_force = mdadm_force(lab, image, assembled, missing)?.into();
@@ -213,16 +213,21 @@ pub fn restart(
     check_end(lab, &end, missing, &found)?;
     machine.reset();
     machine.set_instant(is_instant);
-    Ok(Outcome { start, is_resynced: is_dirty && !is_logged, found: found.into(), mdadm_force })
+    Ok(Restarted { start, is_resynced: is_dirty && !is_logged, found: found.into(), mdadm_force })
 }
 
 /// What the members hold now.
-fn current_image(machine: &Machine) -> Image {
+fn current_image(machine: &CrashMachine) -> Image {
     machine.media().iter().flat_map(|medium| medium.current.iter().copied()).collect()
 }
 
 /// The data of all members that are left out although they lag by no more than mdadm allows.
-fn mdadm_force(lab: &Lab, image: &Image, assembled: &Assembled, missing: u32) -> Result<Vec<(usize, Content)>, String> {
+fn mdadm_force(
+    lab: &Lab,
+    image: &Image,
+    assembled: &AssembledImage,
+    missing: u32,
+) -> Result<Vec<(usize, Content)>, String> {
     let mut all = Vec::new();
     for slot in assembled.owners.iter().filter(|slot| missing & 1 << **slot != 0) {
         if lab.superblock(image[slot * lab.cells])?.events + MDADM_MARGIN < assembled.plan.events {
@@ -236,7 +241,7 @@ fn mdadm_force(lab: &Lab, image: &Image, assembled: &Assembled, missing: u32) ->
     Ok(all)
 }
 
-fn read_all(lab: &Lab, machine: &Machine, array: Rc<Array<CrashWorld>>) -> Result<Vec<Content>, String> {
+fn read_all(lab: &Lab, machine: &CrashMachine, array: Rc<Array<CrashWorld>>) -> Result<Vec<Content>, String> {
     let size = lab.model.array_size() as usize;
     let own = array.geometry().size;
     if own != Sectors(size as u64) {

@@ -32,7 +32,7 @@ pub struct Tiny {
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub enum ScriptRequest {
     /// A write of `length` sectors from `at` on.
     Write {
         /// First sector.
@@ -76,7 +76,7 @@ pub struct Script {
     /// A member that fails during the script.
     pub loss: Option<Loss>,
     /// Groups of concurrent requests.
-    pub groups: Vec<Vec<Request>>,
+    pub groups: Vec<Vec<ScriptRequest>>,
 }
 
 /// Which operation in flight ends next.
@@ -144,21 +144,21 @@ fn range(text: &str) -> Option<(u64, u64)> {
     Some((at.parse().ok()?, length.parse().ok().filter(|length| *length > 0)?))
 }
 
-impl Request {
-    fn parse(text: &str) -> Option<Request> {
+impl ScriptRequest {
+    fn parse(text: &str) -> Option<ScriptRequest> {
         match text {
-            "f" => return Some(Request::Flush),
-            "i" => return Some(Request::Idle),
-            "s" => return Some(Request::Stop),
-            "b" => return Some(Request::AddBitmap),
-            "n" => return Some(Request::RemoveBitmap),
+            "f" => return Some(ScriptRequest::Flush),
+            "i" => return Some(ScriptRequest::Idle),
+            "s" => return Some(ScriptRequest::Stop),
+            "b" => return Some(ScriptRequest::AddBitmap),
+            "n" => return Some(ScriptRequest::RemoveBitmap),
             _ => {}
         }
         let (at, length) = range(text.get(1..)?)?;
         match text.as_bytes()[0] {
-            b'w' => Some(Request::Write { at, length, is_fua: false }),
-            b'W' => Some(Request::Write { at, length, is_fua: true }),
-            b'z' => Some(Request::Zeroes { at, length }),
+            b'w' => Some(ScriptRequest::Write { at, length, is_fua: false }),
+            b'W' => Some(ScriptRequest::Write { at, length, is_fua: true }),
+            b'z' => Some(ScriptRequest::Zeroes { at, length }),
             _ => None,
         }
     }
@@ -166,23 +166,27 @@ impl Request {
     /// The sectors that it changes.
     pub fn sectors(&self) -> std::ops::Range<u64> {
         match *self {
-            Request::Write { at, length, .. } | Request::Zeroes { at, length } => at..at + length,
-            Request::Flush | Request::Idle | Request::Stop | Request::AddBitmap | Request::RemoveBitmap => 0..0,
+            ScriptRequest::Write { at, length, .. } | ScriptRequest::Zeroes { at, length } => at..at + length,
+            ScriptRequest::Flush
+            | ScriptRequest::Idle
+            | ScriptRequest::Stop
+            | ScriptRequest::AddBitmap
+            | ScriptRequest::RemoveBitmap => 0..0,
         }
     }
 }
 
-impl fmt::Display for Request {
+impl fmt::Display for ScriptRequest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Request::Write { at, length, is_fua: false } => write!(out, "w{at}+{length}"),
-            Request::Write { at, length, is_fua: true } => write!(out, "W{at}+{length}"),
-            Request::Zeroes { at, length } => write!(out, "z{at}+{length}"),
-            Request::Flush => out.write_str("f"),
-            Request::Idle => out.write_str("i"),
-            Request::Stop => out.write_str("s"),
-            Request::AddBitmap => out.write_str("b"),
-            Request::RemoveBitmap => out.write_str("n"),
+            ScriptRequest::Write { at, length, is_fua: false } => write!(out, "w{at}+{length}"),
+            ScriptRequest::Write { at, length, is_fua: true } => write!(out, "W{at}+{length}"),
+            ScriptRequest::Zeroes { at, length } => write!(out, "z{at}+{length}"),
+            ScriptRequest::Flush => out.write_str("f"),
+            ScriptRequest::Idle => out.write_str("i"),
+            ScriptRequest::Stop => out.write_str("s"),
+            ScriptRequest::AddBitmap => out.write_str("b"),
+            ScriptRequest::RemoveBitmap => out.write_str("n"),
         }
     }
 }
@@ -198,8 +202,9 @@ impl Script {
                 (Some(Loss { slot: slot.parse().ok()?, after: after.parse().ok()? }), rest)
             }
         };
-        let group = |text: &str| -> Option<Vec<Request>> { text.split_whitespace().map(Request::parse).collect() };
-        let groups: Option<Vec<Vec<Request>>> = rest.split('|').map(group).collect();
+        let group =
+            |text: &str| -> Option<Vec<ScriptRequest>> { text.split_whitespace().map(ScriptRequest::parse).collect() };
+        let groups: Option<Vec<Vec<ScriptRequest>>> = rest.split('|').map(group).collect();
         Some(Script { loss, groups: groups? })
     }
 }
@@ -209,7 +214,7 @@ impl fmt::Display for Script {
         if let Some(Loss { slot, after }) = self.loss {
             write!(out, "x{slot}@{after} ")?;
         }
-        let group = |group: &Vec<Request>| group.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let group = |group: &Vec<ScriptRequest>| group.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         out.write_str(&self.groups.iter().map(group).collect::<Vec<_>>().join("|"))
     }
 }
