@@ -1,33 +1,20 @@
 //! The project's own checks and tools: `cargo xtask help` lists them.
 
 mod bench;
-mod ci;
-mod citations;
-mod deep;
-mod demo;
-mod deny;
+mod checks;
 mod documents;
-mod figures;
-mod floors;
-mod fuzz;
-mod imports;
-mod messages;
 mod mutants;
-mod packages;
-mod parsers;
 mod programs;
 mod project;
-mod proof;
-mod prove;
-mod rooms;
-mod runner;
-mod source;
-mod stage;
-mod tidy;
+mod proofs;
+mod runs;
 mod vm;
-mod walks;
-mod wrap;
 
+use crate::checks::figures;
+use crate::documents::{messages, wrap};
+use crate::programs::packages;
+use crate::proofs::{deny, fuzz, parsers, prove};
+use crate::runs::{ci, deep, demo};
 use std::process::ExitCode;
 
 const HELP: &str = "\

@@ -9,7 +9,7 @@
 
 use super::nbd::spread;
 use super::{Run, succeed};
-use crate::packages;
+use crate::programs::packages;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;

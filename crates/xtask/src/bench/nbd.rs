@@ -7,7 +7,7 @@
 //! processors: if the ratio is 1 and the CPU per request is lower, the server is better and the client is the bottleneck.
 
 use super::{ROUNDS_MIN, Run, show, succeed};
-use crate::packages;
+use crate::programs::packages;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

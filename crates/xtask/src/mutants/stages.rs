@@ -4,8 +4,8 @@
 //! Invariant: a test program runs in the folder of its package, as cargo runs it; every stage has a temporary folder
 //! of its own, which is removed after it.
 
-use crate::floors;
-use crate::programs::TestProgram;
+use crate::checks::floors;
+use crate::programs::test_program::TestProgram;
 use crate::project;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -12,7 +12,7 @@ use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
 use super::recovery;
 use super::{Lab, LabError, checked, lab_error, output_of, tally_of, twice};
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};

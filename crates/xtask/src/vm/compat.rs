@@ -5,9 +5,9 @@
 
 use super::cases::Case;
 use super::{Lab, at, output_of};
+use crate::documents::wrap::wrapped;
+use crate::programs::stage::Tally;
 use crate::project;
-use crate::stage::Tally;
-use crate::wrap::wrapped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::Command;
@@ -123,7 +123,7 @@ impl Results {
 
     fn document(&self, all: &[Case], minutes: Option<u64>) -> Lab<String> {
         let date = output_of(Command::new("date").args(["-u", "+%F"]))?;
-        let mdadm = crate::packages::find("mdadm").map_or("mdadm".into(), std::path::PathBuf::into_os_string);
+        let mdadm = crate::programs::packages::find("mdadm").map_or("mdadm".into(), std::path::PathBuf::into_os_string);
         // Some versions of mdadm print theirs to standard error.
         let said = Command::new(mdadm).arg("--version").output();
         let said = said.map(|said| [said.stdout, said.stderr].concat()).unwrap_or_default();

@@ -5,8 +5,8 @@
 use super::kernel::Release;
 use super::machine::{Disk, Machine, Scratch};
 use super::{Lab, checked, host, output_of, twice};
+use crate::programs::stage::Tally;
 use crate::project;
-use crate::stage::Tally;
 use std::process::Command;
 
 const SCRIPT: &str = include_str!("../../../../tests/vm/day.sh");

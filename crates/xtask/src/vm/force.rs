@@ -10,7 +10,7 @@ use super::kernel::Release;
 use super::load::{BLOCK_BYTES, Load};
 use super::machine::{Disk, Machine, Scratch};
 use super::{Lab, at, checked, lab_error, output_of, tally_of, twice};
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use super::host::{self, Served};
 use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
 use super::{Lab, output_of};
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,7 +4,7 @@
 
 use super::kernel::{Kernel, ON_DEMAND};
 use super::{Lab, LabError, at, lab_error, output_of};
-use crate::packages;
+use crate::programs::packages;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -18,7 +18,7 @@ use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
 use super::writers::{Content, Leeway, Patterns};
 use super::{Lab, LabError, at, twice};
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use leave::Left;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 
 use super::kernel::{Release, kernel};
 use super::{Lab, LabError, at, initramfs, lab_error, output_of};
-use crate::packages;
+use crate::programs::packages;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

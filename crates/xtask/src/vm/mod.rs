@@ -1,5 +1,6 @@
 //! The VM tests: a real Linux kernel with the real md driver, in QEMU.
 //! Owns: the commands `vm run`, `vm golden` and `vm matrix`, their errors. Not here: how it works (the modules below).
+//! Called by the program and by `runs`.
 
 mod bad_blocks;
 mod bitmap;
@@ -25,7 +26,7 @@ mod reshape;
 mod superblock;
 mod writers;
 
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use kernel::Release;
 use machine::{Disk, Machine};
 use std::fmt;

@@ -5,8 +5,8 @@
 use super::kernel::Release;
 use super::machine::{Disk, Machine, Scratch};
 use super::{Lab, checked, host, lab_error, twice};
-use crate::packages;
-use crate::stage::Tally;
+use crate::programs::packages;
+use crate::programs::stage::Tally;
 
 const SCRIPT: &str = include_str!("../../../../tests/vm/mount.sh");
 

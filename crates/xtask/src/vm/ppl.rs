@@ -25,7 +25,7 @@ use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
 use super::writers::{CHUNK_BYTES, Content, Leeway, Load, Patterns, Writer, size_of};
 use super::{Lab, at, checked, output_of, tally_of, twice};
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

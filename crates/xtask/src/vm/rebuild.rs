@@ -20,7 +20,7 @@ use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
 use super::recovery::{self, Left, Work};
 use super::{Lab, checked, tally_of, twice};
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use std::path::{Path, PathBuf};
 
 /// What the guest does, in two boots: `begin` and `finish`.

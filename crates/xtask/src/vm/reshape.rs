@@ -10,7 +10,7 @@ use super::host;
 use super::kernel::Release;
 use super::machine::{Disk, Facts, Machine, Scratch};
 use super::{Lab, checked, output_of, tally_of, twice};
-use crate::stage::Tally;
+use crate::programs::stage::Tally;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

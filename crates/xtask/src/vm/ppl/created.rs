@@ -3,7 +3,7 @@
 //! parent).
 //! Spec: docs/format/superblock-1.md.
 
-use crate::packages;
+use crate::programs::packages;
 use crate::vm::kernel::Release;
 use crate::vm::{Lab, at, lab_error, output_of, superblock};
 use std::ops::Range;

@@ -3,11 +3,15 @@
 //! (`stage`), how test programs share the machine (`runner`).
 //! Invariant: one dev build and one release build; nothing is built twice.
 
-use crate::programs::{TestProgram, documentation_tests};
-use crate::project::{cargo, target};
-use crate::proof::{self, Region};
-use crate::stage::{Report, Tally};
-use crate::{deep, demo, floors, packages, parsers, project, prove, rooms, runner, tidy, vm};
+use crate::checks::{floors, rooms, tidy};
+use crate::documents::proof_page::{self, Region};
+use crate::programs::stage::{Report, Tally};
+use crate::programs::test_program::{TestProgram, documentation_tests};
+use crate::programs::{packages, runner};
+use crate::project::{self, cargo, target};
+use crate::proofs::{parsers, prove};
+use crate::runs::{deep, demo};
+use crate::vm;
 use std::process::Command;
 
 /// Recorded runs that are kept.
@@ -80,13 +84,19 @@ fn record(report: &Report, command: &str) -> Result<(), String> {
     let stages = report.seconds();
     let sum: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
     let each: Vec<String> = stages.iter().map(|(name, seconds)| format!("{name} {seconds:.0}")).collect();
-    let commit = proof::commit().unwrap_or_else(|| "unknown".to_string());
-    let cells =
-        [format!("`{command}`"), proof::today(), commit, proof::machine(), format!("{sum:.0}"), each.join("; ")];
-    let mut rows = proof::rows(Region::Ci);
+    let commit = proof_page::commit().unwrap_or_else(|| "unknown".to_string());
+    let cells = [
+        format!("`{command}`"),
+        proof_page::today(),
+        commit,
+        proof_page::machine(),
+        format!("{sum:.0}"),
+        each.join("; "),
+    ];
+    let mut rows = proof_page::rows(Region::Ci);
     rows.push(cells.to_vec());
     let first = rows.len().saturating_sub(RECORDS_MAX);
-    proof::write(Region::Ci, &rows[first..])
+    proof_page::write(Region::Ci, &rows[first..])
 }
 
 /// All findings of floors, printed. Whether there were none.

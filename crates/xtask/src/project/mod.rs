@@ -1,6 +1,8 @@
 //! The project's files, found by walking its folder.
-//! Owns: the root, the lists of crates and sources, findings; cargo and its target folder, git. Not here: what is wrong
-//! with files (`tidy`, `floors`).
+//! Owns: the root, the lists of crates and sources, findings; code, comments and text of a source (`source`); cargo and its
+//! target folder, git. Not here: what is wrong with files (`checks`, `documents`). Called by all rooms above.
+
+pub(crate) mod source;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Stages of a check run: each is timed and counted; one table at the end shows all.
-//! Owns: running commands with their output passed through, counting test results. Not here: which stages (`ci`).
+//! Owns: running commands with their output passed through, counting test results. Not here: which stages (`runs::ci`).
 //! Invariant: a stage that fails makes at least one failure in the sum.
 
 use std::io::{BufRead, BufReader, Write};

@@ -3,8 +3,8 @@
 //! to do, which people write (docs/operating/errors.md).
 //! Invariant: the page depends on the sources alone; the same sources make the same bytes.
 
+use crate::project::source::Source;
 use crate::project::{self, Finding};
-use crate::source::Source;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 //! imports between crates (`floors`).
 //! Invariant: a room that the order does not name does not pass. Spec: ARCHITECTURE.md, "Rooms".
 
-use crate::imports::{self, Imports};
+use crate::checks::imports::{self, Imports};
+use crate::project::source::{self, Source};
 use crate::project::{self, Finding};
-use crate::source::{self, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

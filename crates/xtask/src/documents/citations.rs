@@ -10,8 +10,8 @@
 //!   // crates/block/src/units.rs         the first line of a block of STYLE.md: the rest of the block is in that file
 //! ```
 
+use crate::project::source::Source;
 use crate::project::{self, Finding};
-use crate::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,7 @@
 //! `cargo xtask mutants`: puts each of a list of faults into the code; some stage must catch it.
 //! Owns: the options, baseline, the run over the list, the score. Not here: the list (`list`), the copy of the
-//! workspace that holds the faults (`instrument`), what is run (`stages`), results (`results`).
+//! workspace that holds the faults (`instrument`), what is run (`stages`), results (`results`). Called by the program and by
+//! `runs`.
 //! Invariant: the copy passes every stage without a fault before a failure counts as a catch; sources are never changed.
 //!
 //! The copy is built once: it contains every fault beside the original text, and `URAID_MUTANT` selects one at run
@@ -11,7 +12,8 @@ mod list;
 mod results;
 mod stages;
 
-use crate::{project, proof};
+use crate::documents::proof_page;
+use crate::project;
 use list::Entry;
 use results::{Score, Verdict, Verdicts};
 use stages::{CopiedTree, Depth, Outcome, Stage};
@@ -76,7 +78,7 @@ pub(crate) fn run(words: &[&str]) -> bool {
 /// interrupted goes on.
 pub(crate) fn whole() -> (bool, String) {
     let path = project::target().join("mutants/commit.txt");
-    let commit = proof::commit().unwrap_or_default();
+    let commit = proof_page::commit().unwrap_or_default();
     let resumes = std::fs::read_to_string(&path).is_ok_and(|earlier| earlier == commit) && !commit.ends_with('+');
     let options = Options { jobs: 2, resumes, ..Options::default() };
     let noted = std::fs::create_dir_all(path.parent().expect("it is below the target folder"));

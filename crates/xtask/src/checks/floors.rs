@@ -2,8 +2,8 @@
 //! Owns: the table of floors, reading manifests. Not here: style (`tidy`).
 //! Invariant: a crate that is not in the table does not pass. Spec: ARCHITECTURE.md, "Floors".
 
+use crate::project::source::{Source, words};
 use crate::project::{self, Finding};
-use crate::source::{Source, words};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

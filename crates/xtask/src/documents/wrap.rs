@@ -1,5 +1,5 @@
 //! `cargo xtask wrap`: prose of the documents at 100 columns.
-//! Owns: what is a paragraph of Markdown, where it may be broken. Not here: the other rules of documents (`documents`).
+//! Owns: what is a paragraph of Markdown, where it may be broken. Not here: the other rules of documents (`indexes`).
 //! Invariant: only blanks and ends of lines change, and only in paragraphs with a line that is too long. Tables, headings,
 //! code, comments and pictures stay as they are.
 

@@ -5,8 +5,8 @@
 //! Parts that end by themselves run first; time-bound ones share the remaining time. Builds do not count. Each part is a
 //! program whose last line of output is a flat JSON object, or a test that prints its counts.
 
-use crate::fuzz;
 use crate::project::{SUITE, cargo, target};
+use crate::proofs::fuzz;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

@@ -3,10 +3,10 @@
 //! figures of proofs (`prove`) and of speed (`bench`).
 //! Invariant: only shipped code counts in a crate's row: no tests, no test modules, no benches.
 
-use crate::imports;
+use crate::checks::imports;
+use crate::checks::rooms;
 use crate::project;
-use crate::rooms;
-use crate::source::{self, words};
+use crate::project::source::{self, words};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -251,7 +251,7 @@ fn table(figures: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{Source, shipped};
+    use crate::project::source::{Source, shipped};
 
     #[test]
     fn only_asserts_of_shipped_code_count() {

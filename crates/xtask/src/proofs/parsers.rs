@@ -4,9 +4,9 @@
 //! Invariant: the readers are unchanged, and one that cannot be had is a failure. What they read is compared with
 //! uraid's JSON, taken before and after the text; if an array has changed between, the texts are taken again.
 
-use crate::packages;
+use crate::programs::packages;
+use crate::programs::stage::Tally;
 use crate::project::{cargo, root, target};
-use crate::stage::Tally;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -2,9 +2,12 @@
 //! Owns: the parts, which of them are due, how old their results are. Not here: any proof.
 //! Invariant: a part that failed is noted as failed, never as run.
 
-use crate::proof::{self, Region};
-use crate::stage::{Tally, run_counted};
-use crate::{deny, fuzz, mutants, parsers, project, prove, vm};
+use crate::documents::proof_page::{self, Region};
+use crate::mutants;
+use crate::programs::stage::{Tally, run_counted};
+use crate::project;
+use crate::proofs::{deny, fuzz, parsers, prove};
+use crate::vm;
 use std::process::Command;
 use std::time::Instant;
 
@@ -55,8 +58,9 @@ pub(crate) fn run(names: &[&str]) -> bool {
     }
     let mut is_good = true;
     for part in &PARTS {
-        let row = proof::rows(Region::Deep).into_iter().find(|row| row[0] == part.name);
-        let is_done = row.is_some_and(|row| !is_failed(&row) && !row[2].is_empty() && proof::is_same_code(&row[2]));
+        let row = proof_page::rows(Region::Deep).into_iter().find(|row| row[0] == part.name);
+        let is_done =
+            row.is_some_and(|row| !is_failed(&row) && !row[2].is_empty() && proof_page::is_same_code(&row[2]));
         if !names.is_empty() && !names.contains(&part.name) {
             continue;
         }
@@ -73,24 +77,24 @@ fn run_part(part: &Part) -> bool {
     println!("=== deep: {}: {}", part.name, part.about);
     let began = Instant::now();
     // What is checked out when the part ends may be another commit.
-    let commit = proof::commit();
+    let commit = proof_page::commit();
     let (is_good, result) = (part.run)();
     let seconds = began.elapsed().as_secs();
     let result = if is_good { result } else { format!("**failed**: {result}") };
     println!("--- deep: {}: {result} in {seconds} s", part.name);
-    let (is_good, result) = if proof::commit() == commit {
+    let (is_good, result) = if proof_page::commit() == commit {
         (is_good, result)
     } else {
         (false, format!("**failed**: the code changed while it ran ({result})"))
     };
     let commit = commit.unwrap_or_else(|| "unknown".to_string());
-    let row = vec![part.name.to_string(), proof::today(), commit, seconds.to_string(), result.replace('|', "/")];
-    let mut rows = proof::rows(Region::Deep);
+    let row = vec![part.name.to_string(), proof_page::today(), commit, seconds.to_string(), result.replace('|', "/")];
+    let mut rows = proof_page::rows(Region::Deep);
     match rows.iter_mut().find(|row| row[0] == part.name) {
         Some(old) => *old = row,
         None => rows.push(row),
     }
-    if let Err(error) = proof::write(Region::Deep, &rows) {
+    if let Err(error) = proof_page::write(Region::Deep, &rows) {
         println!("deep: the result is not noted: {error}");
         return false;
     }
@@ -109,7 +113,7 @@ fn is_failed(row: &[String]) -> bool {
 
 /// Prints how old each part's result is, in commits and days.
 pub(crate) fn print_age() {
-    let rows = proof::rows(Region::Deep);
+    let rows = proof_page::rows(Region::Deep);
     println!("\n{:<16} {:<12} {:>8} {:>6}", "deep", "commit", "commits", "days");
     let mut is_loud = false;
     for part in &PARTS {

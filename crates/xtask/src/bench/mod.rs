@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures every performance figure of the project now, by one command or in parts.
 //! Owns: the parts, their order, how long they take. Not here: any measurement (`uraid bench`, the files beside this
-//! one). Invariant: the expected time of every part is printed before it starts; a failed part fails the command.
+//! one). Called by the program alone.
+//! Invariant: the expected time of every part is printed before it starts; a failed part fails the command.
 
 mod beside;
 mod direct;

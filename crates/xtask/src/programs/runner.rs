@@ -1,9 +1,9 @@
 //! Runs test programs side by side, and prints what failed.
-//! Owns: which programs run alone, how many run at once, the log of each. Not here: building them (`programs`).
+//! Owns: which programs run alone, how many run at once, the log of each. Not here: building them (`test_program`).
 //! Invariant: every program that was built runs to its end or to its time limit, and a limit is a failure.
 
-use crate::programs::TestProgram;
-use crate::stage::{Tally, count_line};
+use crate::programs::stage::{Tally, count_line};
+use crate::programs::test_program::TestProgram;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -1,13 +1,13 @@
 //! Rules of STYLE.md that a machine can check and neither clippy nor rustfmt does.
 //! Owns: lengths of files, heads, leftovers, links of the documents, who may lift the lint against `unsafe`. Not here:
 //! lengths of functions, SAFETY, reasons of exceptions, which are lints (`Cargo.toml`, `clippy.toml`); imports (`floors`);
-//! citations (`citations`), the walks of ARCHITECTURE.md (`walks`), indexes and figures (`documents`), pages made from
+//! citations (`citations`), the walks of ARCHITECTURE.md (`walks`), indexes and figures (`indexes`), pages made from
 //! sources (`messages`) and width (`wrap`), which are checked with the rest.
 //! Invariant: every finding names the file, the line and the bound.
 
+use crate::documents::{citations, indexes, messages, walks, wrap};
+use crate::project::source::{Source, words};
 use crate::project::{self, Finding, SUITE};
-use crate::source::{Source, words};
-use crate::{citations, documents, messages, walks, wrap};
 use std::path::Path;
 
 const FILE_LINES_MAX: usize = 600;
@@ -46,7 +46,7 @@ pub(crate) fn check(root: &Path) -> (Vec<Finding>, usize) {
     findings.extend(project::packages(root).iter().flat_map(|(_, folder)| check_suite(root, folder)));
     findings.extend(citations::check(root));
     findings.extend(walks::check(root));
-    findings.extend(documents::check(root));
+    findings.extend(indexes::check(root));
     findings.extend(messages::check(root));
     findings.extend(wrap::check(root));
     findings.sort();

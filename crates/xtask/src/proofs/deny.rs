@@ -2,8 +2,8 @@
 //! Owns: which of its checks run, saying what could not be checked. Not here: what is allowed (`deny.toml`).
 //! Invariant: without cargo-deny the run fails. If the advisories could not be looked up, that is said, and counts neither way.
 
+use crate::programs::stage::{Tally, run_counted};
 use crate::project;
-use crate::stage::{Tally, run_counted};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
