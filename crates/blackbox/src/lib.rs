@@ -3,16 +3,11 @@
 //! Not here: anything of uraid's own code - a fault shared by both ends must not hide itself (no import of another crate).
 //! Invariant: leaves no process, mount or file behind. Spec: docs/operating/errors.md; the NBD protocol.
 
-pub mod binary;
 pub mod day;
-pub mod foreign;
-pub mod model;
-pub mod mount;
+pub mod filesystem;
+pub mod members;
 pub mod nbd;
+pub mod programs;
 pub mod random;
-pub mod scratch;
-pub mod server;
+pub mod sectors;
 pub mod storm;
-pub mod superblock;
-pub mod tree;
-pub mod writers;

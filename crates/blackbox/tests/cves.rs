@@ -6,9 +6,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
+use uraid_blackbox::members::scratch::{Scratch, Shape, create};
 use uraid_blackbox::nbd::{Connection, Options, Stream};
-use uraid_blackbox::scratch::{Scratch, Shape, create};
-use uraid_blackbox::server::Server;
+use uraid_blackbox::programs::server::Server;
 
 const ARRAY: Shape = Shape { level: "raid1", layout: "", members: 2, tolerates: 1, chunk: "", member_mib: 6 };
 /// Longer than any answer takes.

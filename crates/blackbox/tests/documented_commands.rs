@@ -11,9 +11,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use uraid_blackbox::binary::{self, Finished, run};
-use uraid_blackbox::foreign;
-use uraid_blackbox::scratch::Scratch;
+use uraid_blackbox::members::scratch::Scratch;
+use uraid_blackbox::programs::binary::{self, Finished, run};
+use uraid_blackbox::programs::foreign;
 
 const README: &str = "README.md";
 const PAGE: &str = "docs/operating/first-array.md";

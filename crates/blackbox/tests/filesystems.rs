@@ -3,11 +3,12 @@
 //! If a program is missing, its test is skipped with a message, or fails if `URAID_REQUIRE_CLIENTS` is set.
 
 use std::path::{Path, PathBuf};
-use uraid_blackbox::binary::run;
-use uraid_blackbox::mount::{self, Loop};
-use uraid_blackbox::scratch::{Scratch, Shape, create};
-use uraid_blackbox::server::Server;
-use uraid_blackbox::{foreign, tree};
+use uraid_blackbox::filesystem::mount::{self, Loop};
+use uraid_blackbox::filesystem::tree;
+use uraid_blackbox::members::scratch::{Scratch, Shape, create};
+use uraid_blackbox::programs::binary::run;
+use uraid_blackbox::programs::foreign;
+use uraid_blackbox::programs::server::Server;
 
 /// mkfs.xfs refuses less than 300 MB.
 const ARRAY: Shape = Shape { level: "raid6", layout: "", members: 6, tolerates: 2, chunk: "64K", member_mib: 100 };

@@ -5,12 +5,12 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use uraid_blackbox::binary::{Finished, run};
-use uraid_blackbox::foreign;
+use uraid_blackbox::members::scratch::{Scratch, Shape, create};
 use uraid_blackbox::nbd::{Connection, Options, Request};
+use uraid_blackbox::programs::binary::{Finished, run};
+use uraid_blackbox::programs::foreign;
+use uraid_blackbox::programs::server::Server;
 use uraid_blackbox::random::Random;
-use uraid_blackbox::scratch::{Scratch, Shape, create};
-use uraid_blackbox::server::Server;
 
 const ARRAYS: [Shape; 3] = [
     Shape { level: "raid0", layout: "", members: 3, tolerates: 0, chunk: "64K", member_mib: 16 },

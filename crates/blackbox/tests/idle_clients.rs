@@ -5,11 +5,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uraid_blackbox::model::Model;
+use uraid_blackbox::members::scratch::{Scratch, Shape, create};
 use uraid_blackbox::nbd::{Connection, Options, Stream};
-use uraid_blackbox::scratch::{Scratch, Shape, create};
-use uraid_blackbox::server::Server;
-use uraid_blackbox::writers::{Workload, Writers, settle, verify};
+use uraid_blackbox::programs::server::Server;
+use uraid_blackbox::sectors::model::Model;
+use uraid_blackbox::sectors::writers::{Workload, Writers, settle, verify};
 
 const ARRAY: Shape = Shape { level: "raid5", layout: "", members: 3, tolerates: 1, chunk: "64K", member_mib: 16 };
 const IDLE: usize = 1000;

@@ -3,10 +3,11 @@
 //! If a program is missing, its test is skipped with a message, or fails if `URAID_CLIENTS` is `required`.
 
 use std::path::{Path, PathBuf};
-use uraid_blackbox::binary::{run, uraid};
-use uraid_blackbox::scratch::{Scratch, Shape, create};
-use uraid_blackbox::server::Server;
-use uraid_blackbox::{foreign, tree};
+use uraid_blackbox::filesystem::tree;
+use uraid_blackbox::members::scratch::{Scratch, Shape, create};
+use uraid_blackbox::programs::binary::{run, uraid};
+use uraid_blackbox::programs::foreign;
+use uraid_blackbox::programs::server::Server;
 
 /// With only a few MiB, too little data continues from chunk to chunk, and the search ends undecided.
 const TREE_BYTES: u64 = 24 << 20;

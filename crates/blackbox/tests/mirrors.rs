@@ -5,12 +5,12 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use uraid_blackbox::binary::uraid;
-use uraid_blackbox::model::{Span, content};
+use uraid_blackbox::members::scratch::{Scratch, Shape, create};
 use uraid_blackbox::nbd::{Connection, Options, Request};
+use uraid_blackbox::programs::binary::uraid;
+use uraid_blackbox::programs::server::Server;
 use uraid_blackbox::random::Random;
-use uraid_blackbox::scratch::{Scratch, Shape, create};
-use uraid_blackbox::server::Server;
+use uraid_blackbox::sectors::model::{Span, content};
 
 const RAID1: Shape = Shape { level: "raid1", layout: "", members: 2, tolerates: 1, chunk: "", member_mib: 8 };
 

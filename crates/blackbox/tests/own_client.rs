@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use uraid_blackbox::foreign;
-use uraid_blackbox::model::{Model, Span, content};
+use uraid_blackbox::members::scratch::Scratch;
 use uraid_blackbox::nbd::{Address, ClientError, Connection, Negotiate, Options, Request, Socket, list};
-use uraid_blackbox::scratch::Scratch;
-use uraid_blackbox::writers::{SharedModel, Workload, Writers, lock, settle, verify};
+use uraid_blackbox::programs::foreign;
+use uraid_blackbox::sectors::model::{Model, Span, content};
+use uraid_blackbox::sectors::writers::{SharedModel, Workload, Writers, lock, settle, verify};
 
 const BYTES: u64 = 8 << 20;
 

@@ -4,12 +4,12 @@
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uraid_blackbox::model::Model;
+use uraid_blackbox::members::scratch::{Scratch, Shape, create};
 use uraid_blackbox::nbd::{ClientError, Connection, Negotiate, Options, Request, Stream};
+use uraid_blackbox::programs::server::Server;
 use uraid_blackbox::random::Random;
-use uraid_blackbox::scratch::{Scratch, Shape, create};
-use uraid_blackbox::server::Server;
-use uraid_blackbox::writers::{Workload, Writers, settle, verify};
+use uraid_blackbox::sectors::model::Model;
+use uraid_blackbox::sectors::writers::{Workload, Writers, settle, verify};
 
 const ARRAY: Shape = Shape { level: "raid6", layout: "", members: 5, tolerates: 2, chunk: "16K", member_mib: 16 };
 

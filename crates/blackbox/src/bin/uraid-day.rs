@@ -4,7 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use uraid_blackbox::{day, foreign, mount};
+use uraid_blackbox::day;
+use uraid_blackbox::filesystem::mount;
+use uraid_blackbox::programs::foreign;
 
 const USAGE: &str = "\
 usage: uraid-day [--seed N] [--kills N] [--keep FOLDER]

@@ -76,7 +76,7 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use crate::members::scratch::Scratch;
 
     #[test]
     fn a_file_that_is_lost_or_changed_after_its_sync_is_found() {

@@ -3,7 +3,8 @@
 //! Invariant: each leaves an array that uraid may rightly call clean; only the bytes are old.
 
 use super::episode::Episode;
-use super::{Figures, Trouble};
+use super::figures::Figures;
+use super::trouble::Trouble;
 use crate::random::mix;
 use std::fs;
 

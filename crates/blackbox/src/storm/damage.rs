@@ -2,8 +2,8 @@
 //! Owns: the file operations. Not here: which is legal when, and what must follow (`episode`).
 //! Invariant: no member is touched while another process holds it.
 
+use crate::members::superblock::{self, Place};
 use crate::random::{Random, mix};
-use crate::superblock::{self, Place};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};

@@ -9,16 +9,17 @@
 //! ```
 
 use super::damage::{self, AWAY, Loss, Untouched};
+use super::figures::Figures;
 use super::shapes::{Kind, member_sectors};
-use super::{Figures, Trouble};
-use crate::binary::uraid;
-use crate::model::{Model, Survey};
+use super::trouble::Trouble;
+use crate::members::scratch::{Scratch, Shape, create, create_with};
+use crate::members::superblock;
 use crate::nbd::{ClientError, Connection, Options};
+use crate::programs::binary::uraid;
+use crate::programs::server::Server;
 use crate::random::Random;
-use crate::scratch::{Scratch, Shape, create, create_with};
-use crate::server::Server;
-use crate::superblock;
-use crate::writers::{SharedModel, Workload, WriterError, Writers, inspect, lock, survey};
+use crate::sectors::model::{Model, Survey};
+use crate::sectors::writers::{SharedModel, Workload, WriterError, Writers, inspect, lock, survey};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -2,7 +2,7 @@
 //! Owns: the counts, their sum, the table for people and the line for programs. Not here: counting (`episode`).
 //! Invariant: `lost_bytes` and `violations` are both zero, or the storm failed.
 
-use super::Trouble;
+use super::trouble::Trouble;
 use std::fmt;
 
 /// Counts of a storm, or of one array.

@@ -2,9 +2,9 @@
 //! Owns: levels, layouts, member counts; which members may be lost together. Not here: their lives (`episode`).
 //! Invariant: ten arrays in a row have every level once.
 
+use crate::members::scratch::Shape;
+use crate::members::superblock::Place;
 use crate::random::Random;
-use crate::scratch::Shape;
-use crate::superblock::Place;
 
 /// Sectors of a mebibyte.
 const MIB: u64 = 2048;

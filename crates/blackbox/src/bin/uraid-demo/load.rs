@@ -1,12 +1,12 @@
 //! Four writers at work, and how steadily they are served.
-//! Owns: the longest time without an answer. Not here: what they write (`uraid_blackbox::writers`).
+//! Owns: the longest time without an answer. Not here: what they write (`uraid_blackbox::sectors::writers`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use uraid_blackbox::server::Server;
-use uraid_blackbox::writers::{SharedModel, Workload, Writers};
+use uraid_blackbox::programs::server::Server;
+use uraid_blackbox::sectors::writers::{SharedModel, Workload, Writers};
 
 /// Writers and a watcher over them.
 pub(crate) struct Load {

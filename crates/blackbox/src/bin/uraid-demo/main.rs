@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use uraid_blackbox::foreign;
-use uraid_blackbox::model::Model;
-use uraid_blackbox::scratch::Scratch;
-use uraid_blackbox::server::Server;
-use uraid_blackbox::writers::{self, SharedModel};
-use uraid_blackbox::{binary, nbd};
+use uraid_blackbox::members::scratch::Scratch;
+use uraid_blackbox::nbd;
+use uraid_blackbox::programs::server::Server;
+use uraid_blackbox::programs::{binary, foreign};
+use uraid_blackbox::sectors::model::Model;
+use uraid_blackbox::sectors::writers::{self, SharedModel};
 
 const MEMBERS: usize = 8;
 const MEMBER_MIB: u64 = 24;

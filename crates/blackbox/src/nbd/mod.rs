@@ -1,5 +1,6 @@
 //! An independent NBD client, written from the protocol's text; it shares nothing with uraid's codec.
 //! Owns: connections with many requests in flight. Not here: negotiation (`handshake`), bytes of replies (`replies`).
+//! Called by `programs`, `sectors`, `storm` and by tests.
 //! Invariant: every reply belongs to one request in flight and fits it; anything else is an error.
 //! Spec: github.com/NetworkBlockDevice/nbd, doc/proto.md.
 

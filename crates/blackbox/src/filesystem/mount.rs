@@ -2,8 +2,8 @@
 //! Owns: setting up the chain and taking it down. Not here: its use (the tests).
 //! Invariant: dropped guards leave no mount, loop device or process, in whatever order a panic drops them.
 
-use crate::binary::run;
-use crate::foreign;
+use crate::programs::binary::run;
+use crate::programs::foreign;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};

@@ -2,9 +2,9 @@
 //! Owns: the mix of requests. Not here: what is right (`model`).
 //! Invariant: the model learns of a write before its first byte is sent, and of its answer after it came.
 
-use crate::model::{Model, Span, Survey, Wrong, ZEROES, content};
 use crate::nbd::{Address, ClientError, Connection, Negotiate, Options, Request};
 use crate::random::{Random, SECTOR};
+use crate::sectors::model::{Model, Span, Survey, Wrong, ZEROES, content};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,8 +2,8 @@
 //! Owns: starting it, waiting until it is ready, ending it gently or with kill -9.
 //! Not here: the protocol (`nbd`). Invariant: the process is gone when the guard is.
 
-use crate::binary::{self, Finished};
 use crate::nbd::Address;
+use crate::programs::binary::{self, Finished};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt;
 use std::fs::File;

@@ -2,7 +2,7 @@
 //! Owns: choosing and making it, comparing two of them. Not here: file systems.
 //! Invariant: bounded in bytes and in files, whatever the machine has installed.
 
-use crate::foreign;
+use crate::programs::foreign;
 use crate::random::Random;
 use std::fs;
 use std::io;
@@ -125,6 +125,6 @@ pub fn assert_same(one: &Path, other: &Path, ignored: &str) {
     let exclude = format!("--exclude={ignored}");
     let words = ["--recursive", "--no-dereference", "--brief", &exclude];
     let mut diff = foreign::command("diff", words);
-    let said = crate::binary::run(diff.arg(one).arg(other));
+    let said = crate::programs::binary::run(diff.arg(one).arg(other));
     assert_eq!(said.code, Some(0), "{}\n{}{}", said.line, said.out, said.err);
 }

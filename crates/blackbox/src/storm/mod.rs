@@ -1,5 +1,6 @@
 //! Kill storms: arrays are served, killed, damaged or deprived of members, and read to the last sector, again and again.
 //! Owns: which arrays, how many kills, on how many threads; the sum. Not here: one array's life (`episode`).
+//! Called by `uraid-storm` and by tests.
 //! Invariant: the seed decides every choice (array, duration, damage); only the moment of a kill depends on the machine.
 //!
 //! Covered: everything that was answered is there after kill -9, also with members lost; each sector of an unanswered
@@ -14,17 +15,17 @@ mod damage;
 mod episode;
 mod figures;
 mod shapes;
+mod trouble;
 
 pub use canary::Canary;
 pub use figures::Figures;
+pub use trouble::Trouble;
 
-use crate::model::Wrong;
 use crate::random::mix;
 use episode::Episode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// Kills per array before the next array is made.
 pub const KILLS_PER_ARRAY: u64 = 6;
@@ -40,22 +41,6 @@ pub struct Plan {
     pub time: Duration,
     /// Arrays at a time.
     pub threads: usize,
-}
-
-/// Why an episode ended early.
-#[derive(Debug, Error)]
-pub enum Trouble {
-    /// Acknowledged bytes are missing, or there are bytes that no client wrote.
-    #[error("{sectors} sectors hold what they must not; {first}")]
-    Lost {
-        /// How many sectors.
-        sectors: u64,
-        /// The first of them.
-        first: Wrong,
-    },
-    /// The server broke a rule other than about bytes.
-    #[error("{0}")]
-    Conduct(String),
 }
 
 /// Runs a storm; the figures hold what it found, each with its array and the seed.

@@ -2,7 +2,7 @@
 //! Owns: making sparse members, creating an array on them. Not here: serving it (`server`).
 //! Invariant: the folder goes when the test ends, also by a panic; `URAID_KEEP=1` keeps it.
 
-use crate::binary;
+use crate::programs::binary;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

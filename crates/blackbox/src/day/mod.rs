@@ -1,7 +1,7 @@
 //! A day in the life of an array: files are written to an XFS on a raid6 all the time, while members fail, leave and
 //! come back.
 //! Owns: which commands, in which order, what must hold after each. Not here: the files (`files`), mounting (`mount`),
-//! whether the kernel accepts the members at the end (`xtask`).
+//! whether the kernel accepts the members at the end (`xtask`). Called by `uraid-day`.
 //! Invariant: after each step, and after a kill -9 in the middle of it, every file whose fsync was answered is there
 //! with the content that was written, and the array can be made whole again.
 //!
@@ -17,12 +17,13 @@
 
 mod files;
 
-use crate::binary::run;
-use crate::mount::{Loop, Mounted};
+use crate::filesystem::mount::{Loop, Mounted};
+use crate::filesystem::tree;
+use crate::members::scratch::{Scratch, Shape, create_with};
+use crate::programs::binary::run;
+use crate::programs::foreign;
+use crate::programs::server::Server;
 use crate::random::Random;
-use crate::scratch::{Scratch, Shape, create_with};
-use crate::server::Server;
-use crate::{foreign, tree};
 use files::Files;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -76,7 +77,7 @@ const STEPS: [Step; 8] =
 
 /// The counts of one day.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Figures {
+pub struct DayFigures {
     /// Steps that ran to their end.
     pub steps: u64,
     /// Steps in which the server was killed.
@@ -97,7 +98,7 @@ struct Day {
     devices: Vec<PathBuf>,
     files: Files,
     random: Random,
-    figures: Figures,
+    figures: DayFigures,
     // Removed last.
     scratch: Scratch,
 }
@@ -107,11 +108,12 @@ pub const PROGRAMS: [&str; 7] = ["nbdfuse", "losetup", "mount", "umount", "diff"
 
 /// Runs a day: each step once to its end, and `kills` times with the server killed in the middle. Afterwards the array
 /// is stopped, and `look` gets its members. An error says what did not hold.
-pub fn live(seed: u64, kills: u64, look: impl FnOnce(&[PathBuf]) -> Result<(), String>) -> Result<Figures, String> {
+pub fn live(seed: u64, kills: u64, look: impl FnOnce(&[PathBuf]) -> Result<(), String>) -> Result<DayFigures, String> {
     let scratch = Scratch::new();
     let mut devices = create_with(&scratch, "day", &ARRAY, &["--bitmap", "internal"]);
     devices.push(scratch.sparse("spare", ARRAY.member_mib << 20));
-    let mut day = Day { devices, files: Files::default(), random: Random(seed), figures: Figures::default(), scratch };
+    let mut day =
+        Day { devices, files: Files::default(), random: Random(seed), figures: DayFigures::default(), scratch };
     tree::make(&day.scratch.file("tree"), TREE_BYTES).map_err(|error| error.to_string())?;
     let mut running = day.begin()?;
     for step in STEPS {
