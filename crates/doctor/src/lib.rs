@@ -4,26 +4,13 @@
 //! plans of writes (`engine`).
 //! Invariant: it only reads, and never claims to be sure if a second candidate explains as much.
 
-mod bench;
 mod cost;
-mod counts;
-mod extents;
-mod facts;
-mod findings;
-mod marks;
-mod orders;
-mod parity_place;
-mod places;
-mod question;
-mod ranking;
-mod rows;
-mod seams;
-mod search;
+mod order;
 
-pub use cost::healthy_cost;
-pub use extents::{Extent, ExtentFlags, Prediction, predict};
-pub use facts::{Content, Facts, MemberFacts, Volume};
-pub use findings::{Finding, Severity, cost_text, examine, size_text};
-pub use question::{Members, Question, SearchError, Trial};
-pub use ranking::{Candidate, Ranking, Tally, Verdict};
-pub use search::search;
+pub use cost::extents::{Extent, ExtentFlags, Prediction, predict};
+pub use cost::facts::{Content, Facts, MemberFacts, Volume};
+pub use cost::findings::{Finding, Severity, cost_text, examine, size_text};
+pub use cost::healthy::healthy_cost;
+pub use order::question::{Members, Question, SearchError, Trial};
+pub use order::ranking::{Candidate, Ranking, Tally, Verdict};
+pub use order::search::search;

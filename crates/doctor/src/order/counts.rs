@@ -2,8 +2,8 @@
 //! Owns: the counts of strings of up to four bytes. Not here: conclusions from them (`seams`).
 //! Invariant: at most [`WINDOWS_MAX`] strings are kept, and none of them crosses a candidate seam.
 
-use crate::bench::Bench;
-use crate::places;
+use crate::order::bench::Bench;
+use crate::order::places;
 use uraid_block::Sector;
 
 /// The most four-byte strings that are kept: random bytes repeat almost none of them, text most.

@@ -3,7 +3,7 @@
 //! (`engine::write_cost`).
 //! Spec: xfs_bmap(8), -v: the flags; the kernel's Documentation/filesystems/fiemap.
 
-use crate::cost::healthy_cost;
+use crate::cost::healthy::healthy_cost;
 use uraid_block::{Range, Sector, Sectors};
 use uraid_engine::WriteCost;
 use uraid_layout::Layout;

@@ -14,8 +14,8 @@
 //! all members. They do not distinguish this from the reverse order in a right-... layout, nor symmetric from
 //! asymmetric layouts: seams and marks do.
 
-use crate::bench::{Assumed, BLOCK, Bench};
-use crate::ranking::Tally;
+use crate::order::bench::{Assumed, BLOCK, Bench};
+use crate::order::ranking::Tally;
 use uraid_block::Sector;
 use uraid_layout::{Layout, Level, Row};
 

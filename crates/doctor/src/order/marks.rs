@@ -1,5 +1,5 @@
 //! Backup superblocks and tables of file systems and partitions, at places that the first one records.
-//! Owns: their places and how each is recognized. Not here: how an array is read (`order`).
+//! Owns: their places and how each is recognized. Not here: how an array is read (`bench`).
 //! Invariant: no number from a disk makes more than [`MARKS_MAX`] marks, or a sum that overflows.
 //! Spec: ext4: the kernel's Documentation/filesystems/ext4, "Super Block"; xfs: "XFS Algorithms & Data Structures",
 //! superblocks and AGF; GPT: UEFI 2.10, 5.3.2.

@@ -3,8 +3,8 @@
 //! plans behind the figures (`engine::write_cost`).
 //! Invariant: a figure of a cost comes from the planner that performs the writes, never from a formula of its own.
 
-use crate::cost::healthy_cost;
-use crate::facts::{Content, Facts, MemberFacts, Volume};
+use crate::cost::facts::{Content, Facts, MemberFacts, Volume};
+use crate::cost::healthy::healthy_cost;
 use uraid_block::sizes::{binary, counted};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
 use uraid_engine::WriteCost;

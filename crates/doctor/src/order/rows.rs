@@ -7,8 +7,8 @@
 //! raid5 have only P, which is the same in every order: it shows whether these are the members of one array. raid0 and
 //! linear: nothing.
 
-use crate::bench::{Assumed, Bench};
-use crate::ranking::Tally;
+use crate::order::bench::{Assumed, Bench};
+use crate::order::ranking::Tally;
 use uraid_block::{ArraySector, MemberSector, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_layout::{Layout, Level, Row};
 

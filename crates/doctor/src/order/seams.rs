@@ -14,10 +14,10 @@
 //! count: if three records before the seam count in equal steps, the record after it must continue the count.
 //! Compressed and encrypted data, zeroes and copies of one sector fit every continuation equally well: no vote.
 
-use crate::bench::{Assumed, Bench};
-use crate::counts::Counts;
-use crate::ranking::Tally;
-use crate::rows::chunks_of_row;
+use crate::order::bench::{Assumed, Bench};
+use crate::order::counts::Counts;
+use crate::order::ranking::Tally;
+use crate::order::rows::chunks_of_row;
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{ArraySector, MemberSector, SECTOR_BYTES, Sector, Sectors, Slot};
 use uraid_layout::{Layout, Level};
@@ -81,7 +81,7 @@ pub(crate) fn votes(bench: &mut Bench<'_>, counts: &Counts, grid: &Grid<'_>, pla
                 let at_half = heads(&[Sectors::ZERO, half, grid.chunk]);
                 for member in all.clone() {
                     ask((member, start + Sectors(grid.chunk.0 - 1)), &at_end);
-                    if half.0 >= crate::bench::BLOCK.0 {
+                    if half.0 >= crate::order::bench::BLOCK.0 {
                         ask((member, start + Sectors(half.0 - 1)), &at_half);
                     }
                 }

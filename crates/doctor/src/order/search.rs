@@ -3,14 +3,14 @@
 //! (`ranking`).
 //! Invariant: all orders of a geometry are tried, or none. A sector of a member is read once, and never written.
 
-use crate::bench::{Assumed, BLOCK, Bench};
-use crate::counts::Counts;
-use crate::marks::{self, HEAD_BYTES};
-use crate::orders::orders;
-use crate::question::{Members, Question, SearchError, Trial};
-use crate::ranking::{self, Candidate, Ranking, Tally};
-use crate::seams::{self, Grid};
-use crate::{parity_place, places, rows};
+use crate::order::bench::{Assumed, BLOCK, Bench};
+use crate::order::counts::Counts;
+use crate::order::marks::{self, HEAD_BYTES};
+use crate::order::orders::orders;
+use crate::order::question::{Members, Question, SearchError, Trial};
+use crate::order::ranking::{self, Candidate, Ranking, Tally};
+use crate::order::seams::{self, Grid};
+use crate::order::{parity_place, places, rows};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use uraid_block::{ArraySector, SECTOR_BYTES, Sector, Sectors};

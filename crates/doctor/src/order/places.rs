@@ -3,8 +3,8 @@
 //! Invariant: at most [`SCANNED_MAX`] places are read. Their distances have no period in common with the rotation of
 //! parity.
 
-use crate::bench::{BLOCK, Bench};
-use crate::question::Question;
+use crate::order::bench::{BLOCK, Bench};
+use crate::order::question::Question;
 use uraid_block::{Sector, Sectors};
 use uraid_layout::Layout;
 

@@ -2,7 +2,7 @@
 //! Owns: one read per sector, arrays sector by sector. Not here: the meaning of the bytes (`marks`, `rows`, `seams`).
 //! Invariant: a sector is read once. An unreadable sector counts as no evidence, not as contrary evidence.
 
-use crate::question::Members;
+use crate::order::question::Members;
 use std::collections::BTreeMap;
 use uraid_block::{ArraySector, SECTOR_BYTES, Sector, Sectors};
 use uraid_layout::{Layout, Row};
