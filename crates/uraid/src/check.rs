@@ -1,20 +1,19 @@
-//! `uraid check`, `repair`, `idle`, `freeze`, `unfreeze`, `speed`, and the list of `detail --mismatches`.
+//! `uraid check` and `repair`, and the list of `detail --mismatches`.
 //! Owns: waiting for a check, its result as text, exit codes. Not here: comparing (`engine`), the form of the result
-//! (`pass_calls`), how an array is asked (`client`).
+//! (`pass_calls`), pausing it (`passes`), how an array is asked (`client`).
 //! Invariant: text and JSON say the same.
 
-use crate::cli::{CheckArgs, PassArgs, SpeedArgs};
+use crate::cli::CheckArgs;
+use crate::passes::name_in;
 use crate::wait::{Answer, ask_again, stopped_text};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 use uraid_block::sizes::counted;
-use uraid_control::client::{self, Client, ClientError};
-use uraid_control::log::print;
-use uraid_control::protocol::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
-use uraid_control::report::{Pass, Report};
-use uraid_engine::SpeedLimits;
+use uraid_serve::client::{self, Client, ClientError};
+use uraid_serve::log::print;
+use uraid_serve::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
 use uraid_serve::progress::{self, Moving};
 
 /// How often the array is asked.
@@ -24,7 +23,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 const DISAGREES: u8 = 3;
 
 /// Begins a check or repair, and with `--wait` waits for its end.
-pub(crate) fn check(args: &CheckArgs, call: PassCall) -> Result<ExitCode, ClientError> {
+pub(crate) fn run(args: &CheckArgs, call: PassCall) -> Result<ExitCode, ClientError> {
     let mut client = client::find(args.array.as_deref(), args.control.as_deref())?;
     let answer = client.passes(call)?;
     let name = name_in(&answer);
@@ -161,72 +160,9 @@ fn line(found: &Mismatch) -> String {
     )
 }
 
-/// `uraid idle`, `freeze` and `unfreeze`.
-pub(crate) fn steer(args: &PassArgs, call: PassCall) -> Result<(), ClientError> {
-    let answer = client::find(args.array.as_deref(), args.control.as_deref())?.passes(call)?;
-    let name = name_in(&answer);
-    print(&format!("{name}: {}\n", steered(call, &answer, &name)));
-    Ok(())
-}
-
-/// What the answer to `call` says.
-fn steered(call: PassCall, answer: &Value, name: &str) -> String {
-    // An older server does not say all of it.
-    let is = |field, unknown| answer.get(field).and_then(Value::as_bool).unwrap_or(unknown);
-    match call {
-        PassCall::Idle => {
-            let ended = if is("ended", false) { "its check or repair is ended" } else { "no check or repair runs" };
-            let continued = if is("continued", false) { "; resync and recovery are not paused any more" } else { "" };
-            format!("{ended}{continued}")
-        }
-        PassCall::Freeze => "resync, recovery, check and repair are paused".to_owned(),
-        PassCall::Check | PassCall::Repair | PassCall::Unfreeze | PassCall::Speed { .. } | PassCall::Mismatches => {
-            let verb = if is("changed", true) { "are not paused any more" } else { "were not paused" };
-            let frozen = match is("takes_writes", true) {
-                true => String::new(),
-                false => {
-                    format!("; the array is frozen by an error and takes no writes: `uraid detail {name}` shows why")
-                }
-            };
-            format!("resync, recovery, check and repair {verb}{frozen}")
-        }
-    }
-}
-
-/// `uraid speed`.
-pub(crate) fn speed(args: &SpeedArgs) -> Result<(), ClientError> {
-    let call = PassCall::Speed { min: args.min, max: args.max };
-    let answer = client::find(args.of.array.as_deref(), args.of.control.as_deref())?.passes(call)?;
-    let limit =
-        |name, unset: String| answer.get(name).and_then(Value::as_u64).map_or(unset, |kib| format!("{kib} KiB/s"));
-    let min = limit("min", format!("{} KiB/s (default)", SpeedLimits::MIN_KIB));
-    let max = limit("max", "none".to_owned());
-    print(&format!("{}: minimum {min}, maximum {max}, of each member\n", name_in(&answer)));
-    Ok(())
-}
-
-fn name_in(answer: &Value) -> String {
-    answer.get("array").and_then(Value::as_str).unwrap_or("?").to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn unfreeze_says_whether_it_changed_anything_and_what_it_does_not_help_against() {
-        let said = |call, answer: Value| steered(call, &answer, "home");
-        let passes = "resync, recovery, check and repair";
-        let unfreeze = |changed, takes_writes| {
-            said(PassCall::Unfreeze, json!({ "changed": changed, "takes_writes": takes_writes }))
-        };
-        assert_eq!(unfreeze(true, true), format!("{passes} are not paused any more"));
-        assert_eq!(unfreeze(false, true), format!("{passes} were not paused"));
-        let frozen = "the array is frozen by an error and takes no writes: `uraid detail home` shows why";
-        assert_eq!(unfreeze(false, false), format!("{passes} were not paused; {frozen}"));
-        let idle = said(PassCall::Idle, json!({ "ended": false, "continued": true }));
-        assert_eq!(idle, "no check or repair runs; resync and recovery are not paused any more");
-    }
 
     fn result() -> CheckResult {
         let found = Mismatch {

@@ -7,7 +7,7 @@
 pub(crate) mod refusal;
 pub(crate) mod steps;
 
-use crate::cli::{BitmapPlace, CreateArgs, Policy, chunk_size, layout_number, usage_error};
+use crate::cli::{BitmapPlace, CreateArgs, MISSING, Policy, chunk_size, layout_number, usage_error};
 use crate::create_over;
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
 use steps::{NewContent, carry_out, steps};
@@ -96,9 +96,6 @@ fn policy(args: &CreateArgs) -> NewPolicy {
         )),
     }
 }
-
-/// A slot without a member, in a list of members, as in mdadm.
-pub(crate) const MISSING: &str = "missing";
 
 /// `None` for [`MISSING`].
 fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, Refusal> {

@@ -1,20 +1,18 @@
-//! `uraid detail`, `fail`, `stop`, `add`, `re-add` and `remove`: asks a running array, or reads its members.
-//! Owns: which process is asked, in which form the answer is shown. Not here: reading members (`members`), the drawing
-//! (`drawing`), the report's words (`report`).
+//! `uraid detail`: asks a running array, or reads its members.
+//! Owns: which process is asked, in which form the answer is shown. Not here: reading members (`members`), what is
+//! drawn (`geometry`) and how (`drawing`), the report's words (`report`).
 //! Invariant: nothing is changed on the members of an array that does not run.
 
 mod drawing;
+mod geometry;
 mod members;
-mod membership;
-mod words;
 
 use crate::check;
-use crate::cli::{DetailArgs, FailArgs, StopArgs};
-use crate::draw::Drawing;
+use crate::cli::DetailArgs;
 use crate::probe::ProbeError;
-pub(crate) use drawing::layout_of;
+use drawing::Drawing;
+pub(crate) use geometry::layout_of;
 use members::Told;
-pub(crate) use membership::{add, failfast, re_add, remove, replace, write_mostly};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +23,8 @@ use uraid_control::member_name;
 use uraid_control::report::{Report, Verdict};
 use uraid_control::runtime;
 use uraid_layout::LayoutError;
+use uraid_serve::client::{self, ClientError, Running};
+use uraid_serve::log::{complain, print};
 use uraid_serve::opening::ServeError;
 
 /// Why there is nothing to show, or no array.
@@ -65,9 +65,9 @@ pub(crate) enum DetailError {
 }
 
 /// Prints the state of an array, or its first stripes. With `--test`, the exit code says how the array is.
-pub(crate) fn detail(args: &DetailArgs) -> Result<ExitCode, DetailError> {
+pub(crate) fn run(args: &DetailArgs) -> Result<ExitCode, DetailError> {
     if let Some(level) = args.geometry.level {
-        show(args, &[drawing::of_options(level, &args.geometry, args.stripes)?], Drawing::text, Drawing::json);
+        show(args, &[geometry::of_options(level, &args.geometry, args.stripes)?], Drawing::text, Drawing::json);
         return Ok(ExitCode::SUCCESS);
     }
     if args.mismatches {
@@ -108,7 +108,7 @@ fn show_reports(args: &DetailArgs, reports: &[Report]) -> Result<(), DetailError
         print(&reports.iter().map(|report| format!("{}\n", report.mkfs_args(of.into()))).collect::<String>());
     } else if args.draw {
         let drawings: Result<Vec<Drawing>, DetailError> =
-            reports.iter().map(|report| drawing::of_report(report, args.stripes)).collect();
+            reports.iter().map(|report| geometry::of_report(report, args.stripes)).collect();
         show(args, &drawings?, Drawing::text, Drawing::json);
     } else if args.export {
         print(&reports.iter().map(Report::export).collect::<Vec<String>>().join("\n"));
@@ -205,64 +205,4 @@ fn tell_members(args: &DetailArgs, error: &ClientError) -> Result<Told, DetailEr
         complain(error);
     }
     members::tell(&args.named, args.member_timeout.limit())
-}
-
-/// Declares members of a running array failed.
-pub(crate) fn fail(args: &FailArgs) -> Result<(), ClientError> {
-    let (array, members) = args.array_and_members();
-    let answer = client::find(array, args.control.as_deref()).and_then(|mut client| client.fail(members));
-    let answer = answer.map_err(|error| words::explained("fail", array, members, error))?;
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("?").to_owned();
-    let failed = answer.get("members").and_then(Value::as_array).into_iter().flatten();
-    let failed: Vec<String> = failed.map(|member| text(Some(member))).collect();
-    let (array, slots) = (text(answer.get("array")), text(answer.get("slots")));
-    match failed.is_empty() {
-        // `detached`.
-        true => print(&format!("{array}: no member is {}, {slots}\n", members.join(" or "))),
-        false => print(&format!("{}: set faulty in {array}, {slots}\n", failed.join(", "))),
-    }
-    if let Some(caution) = answer.get("caution").and_then(Value::as_str) {
-        warn(&format!("{array}: {caution}"));
-    }
-    Ok(())
-}
-
-/// Stops a running array, or all of them.
-pub(crate) fn stop(args: &StopArgs) -> Result<(), ClientError> {
-    if !args.scan {
-        return stop_one(args);
-    }
-    let reports = client::running()?.reports;
-    if reports.is_empty() {
-        warn("no array runs, so none is stopped");
-    }
-    let mut outcome = Ok(());
-    for report in reports {
-        let name = &report.name;
-        let of_one = StopArgs { array: vec![report.own_word()], scan: false, control: None, ..*args };
-        match stop_one(&of_one) {
-            // Arrays in an array stop with it.
-            Ok(()) | Err(ClientError::NotRunning { .. }) => {}
-            Err(error) => {
-                warn(&format!("{name}: is not stopped: {}", with_causes(&error)));
-                outcome = Err(ClientError::Words { text: "not all arrays are stopped, see above".to_owned() });
-            }
-        }
-    }
-    outcome
-}
-
-fn stop_one(args: &StopArgs) -> Result<(), ClientError> {
-    let mut client = client::find(args.array.first().map(String::as_str), args.control.as_deref())?;
-    let report = client.status()?;
-    client::check_words(&report, &args.array)?;
-    client.stop(args.all, args.force)?;
-    print(&format!("{}: stopped\n", report.name));
-    let deleted =
-        report.members.iter().filter(|member| member.is_deleted()).filter_map(|member| member.path.as_deref());
-    let deleted: Vec<&str> = deleted.collect();
-    if !deleted.is_empty() {
-        warn(&format!("{}: was clean on files that vanished with it: {}", report.name, deleted.join(", ")));
-    }
-    Ok(())
 }

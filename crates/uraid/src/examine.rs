@@ -11,9 +11,9 @@ mod old;
 mod text;
 mod words;
 
+use crate::block_devices::block_devices;
 use crate::cli::ExamineArgs;
 use crate::probe::ProbeError;
-use crate::search;
 use member::{Examined, examine};
 use serde_json::json;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
         asking::ask(&path.to_string_lossy(), time_max, move || examine(&own))?
     };
     let is_search = args.members.is_empty();
-    let members = if is_search { search::block_devices() } else { args.members.clone() };
+    let members = if is_search { block_devices() } else { args.members.clone() };
     let mut looked: Vec<_> = members.iter().map(|path| (path, look(path))).collect();
     if is_search {
         // Most devices are no members, and some cannot be read: a CD drive without a disc.

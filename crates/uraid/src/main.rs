@@ -7,6 +7,7 @@ mod access;
 mod bench;
 mod bitmap;
 mod blank;
+mod block_devices;
 mod check;
 mod cli;
 mod copy;
@@ -14,20 +15,24 @@ mod create;
 mod create_over;
 mod detail;
 mod doctor;
-mod draw;
 mod examine;
+mod fail;
 mod list;
 mod mdstat;
+mod membership;
 mod mount;
 #[cfg(test)]
 mod mutated_members;
 mod no_member;
+mod passes;
 mod probe;
 mod program;
 mod search;
 mod serve;
+mod stop;
 mod update;
 mod wait;
+mod words;
 mod zero;
 
 use cli::Command;
@@ -73,25 +78,25 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Examine(args) => {
             return Ok(if examine::run(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Command::Detail(args) => return Ok(detail::detail(args)?),
+        Command::Detail(args) => return Ok(detail::run(args)?),
         Command::Doctor(args) => return Ok(doctor::run(args)?),
-        Command::Fail(args) => detail::fail(args)?,
-        Command::Add(args) => detail::add(args)?,
-        Command::ReAdd(args) => detail::re_add(args)?,
-        Command::Replace(args) => detail::replace(args)?,
-        Command::WriteMostly(args) => detail::write_mostly(args)?,
-        Command::Failfast(args) => detail::failfast(args)?,
-        Command::Remove(args) => detail::remove(args)?,
+        Command::Fail(args) => fail::run(args)?,
+        Command::Add(args) => membership::add(args)?,
+        Command::ReAdd(args) => membership::re_add(args)?,
+        Command::Replace(args) => membership::replace(args)?,
+        Command::WriteMostly(args) => membership::write_mostly(args)?,
+        Command::Failfast(args) => membership::failfast(args)?,
+        Command::Remove(args) => membership::remove(args)?,
         Command::Bitmap(args) => bitmap::run(args)?,
-        Command::Check(args) => return Ok(check::check(args, PassCall::Check)?),
-        Command::Repair(args) => return Ok(check::check(args, PassCall::Repair)?),
-        Command::Idle(args) => check::steer(args, PassCall::Idle)?,
-        Command::Freeze(args) => check::steer(args, PassCall::Freeze)?,
-        Command::Unfreeze(args) => check::steer(args, PassCall::Unfreeze)?,
-        Command::Speed(args) => check::speed(args)?,
+        Command::Check(args) => return Ok(check::run(args, PassCall::Check)?),
+        Command::Repair(args) => return Ok(check::run(args, PassCall::Repair)?),
+        Command::Idle(args) => passes::steer(args, PassCall::Idle)?,
+        Command::Freeze(args) => passes::steer(args, PassCall::Freeze)?,
+        Command::Unfreeze(args) => passes::steer(args, PassCall::Unfreeze)?,
+        Command::Speed(args) => passes::speed(args)?,
         Command::Readonly(args) => access::run(args, true)?,
         Command::Readwrite(args) => access::run(args, false)?,
-        Command::Stop(args) => detail::stop(args)?,
+        Command::Stop(args) => stop::run(args)?,
         Command::Mount(args) => mount::mount(args)?,
         Command::Umount(args) => mount::umount(args)?,
         Command::List(args) => {

@@ -1,5 +1,5 @@
 //! Words that stand where members do, and are running arrays.
-//! Owns: saying so after a command has failed. Not here: words that come in another order (`detail::words`).
+//! Owns: saying so after a command has failed. Not here: words that come in another order (`words`).
 //! Invariant: it is asked only after a failure, and changes nothing.
 
 use crate::cli::Command;

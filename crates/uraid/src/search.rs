@@ -6,12 +6,13 @@
 
 mod places;
 
+use crate::block_devices::block_devices;
+use crate::cli::ServeArgs;
 use crate::probe::Probe;
 use places::{Left, Looks};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 use uraid_block::SlotSet;
 use uraid_control::log::warn;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assemble};
@@ -65,6 +66,12 @@ pub(crate) struct Members {
 }
 
 impl Search<'_> {
+    /// What --uuid looks for. `time_max`: how long a place may take to answer without --run-after.
+    pub(crate) fn of(args: &ServeArgs, time_max: Option<Duration>) -> Option<Search<'_>> {
+        let uuid = args.uuid?;
+        Some(Search { uuid, places: &args.members, run_after: args.run_after, time_max })
+    }
+
     /// Looks until all members are there and all places have answered, or `run_after` is over.
     pub(crate) fn run(&self, options: &AssembleOptions) -> Result<Members, SearchError> {
         let began = Instant::now();
@@ -216,14 +223,4 @@ fn candidate(probe: &Probe) -> Candidate {
         bad_blocks: Some(probe.bad_blocks.clone()),
         ppl: probe.ppl.clone(),
     }
-}
-
-/// The block devices of this system, as mdadm finds them.
-pub(crate) fn block_devices() -> Vec<PathBuf> {
-    let text = fs::read_to_string("/proc/partitions").unwrap_or_default();
-    // major minor #blocks name; behind a head and an empty line.
-    let name = |line: &str| line.split_whitespace().nth(3).map(str::to_owned);
-    let names = text.lines().skip(2).filter_map(name);
-    // A name's slash is an exclamation mark in sysfs.
-    names.map(|name| Path::new("/dev").join(name.replace('!', "/"))).collect()
 }

@@ -5,6 +5,7 @@
 
 use crate::blank;
 use crate::cli::{Processors, ServeArgs, usage_error};
+use crate::search::Search;
 use std::process::ExitCode;
 use uraid_arrays::Members;
 use uraid_control::log::{self, complain, warn};
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     let mut groups = args.groups();
     let mut options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
-    if let Some(search) = args.search(member_timeout) {
+    if let Some(search) = Search::of(args, member_timeout) {
         let found = search.run(&options).map_err(|error| ServeError::Search(error.to_string()))?;
         options.run |= found.run;
         groups = vec![found.names];

@@ -3,8 +3,9 @@
 //! planning and filling a trial array (`uraid_bench`).
 //! Invariant: without consent nothing that outlives the run is changed. A trial leaves no superblock behind.
 
+use crate::cli::MISSING;
+use crate::create;
 use crate::create::refusal::{self, Refusal};
-use crate::create::{self, MISSING};
 use uraid_arrays::Members;
 use uraid_bench::{Screen, Target, Trial, TrialError};
 use uraid_block::{IoError, SECTOR_BYTES};

@@ -48,8 +48,8 @@ const NO_FAILFAST: Word = Word {
 const OF_CREATE: &[Word] = &[WRITE_MOSTLY, FAILFAST];
 const OF_ADD: &[Word] = &[WRITE_MOSTLY, FAILFAST, NO_FAILFAST];
 
-/// The word for a slot without a member, which has no flags.
-const MISSING: &str = crate::create::MISSING;
+/// A slot without a member, in a list of members, as in mdadm. It has no flags.
+pub(crate) const MISSING: &str = "missing";
 
 /// The flags of the members of `create`, in the order of the list: of each member, or of each `--array`.
 ///

@@ -6,7 +6,6 @@ use super::number::number;
 use super::processors::{Processors, parse_processors};
 use super::spare_groups::SpareGroups;
 use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin, parse_wait};
-use crate::search::Search;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -184,16 +183,16 @@ pub(crate) struct ServeArgs {
     /// Start the array with this UUID: its members and spares are looked for among the MEMBERs, which may be folders
     /// and patterns such as '/dev/sd*', or among all block devices; what is not its is left out
     #[arg(short, long, value_name = "UUID", value_parser = parse_uuid, conflicts_with = "array")]
-    uuid: Option<[u8; 16]>,
+    pub uuid: Option<[u8; 16]>,
     /// With --uuid: wait this long for members that are missing, then start without them if that is possible, as
     /// mdadm's last-resort timer does after 30s
     #[arg(long, value_name = "TIME", value_parser = parse_wait, requires = "uuid")]
-    run_after: Option<Duration>,
+    pub run_after: Option<Duration>,
     #[command(flatten)]
     arrays: MemberArrays,
     /// The array's members, in any order
     #[arg(required_unless_present_any = ["array", "uuid"], conflicts_with = "array", value_name = "MEMBER")]
-    members: Vec<String>,
+    pub members: Vec<String>,
 }
 
 /// Parses the mode of a socket: rights of owner, group and others. The owner must have the rights to read and write.
@@ -209,12 +208,6 @@ impl ServeArgs {
     /// The members of each array.
     pub(crate) fn groups(&self) -> Vec<Vec<String>> {
         self.arrays.groups_or(&self.members)
-    }
-
-    /// What --uuid looks for. `time_max`: how long a place may take to answer without --run-after.
-    pub(crate) fn search(&self, time_max: Option<Duration>) -> Option<Search<'_>> {
-        let uuid = self.uuid?;
-        Some(Search { uuid, places: &self.members, run_after: self.run_after, time_max })
     }
 
     /// Whether the arrays may be members of another one: they were given with --array.

@@ -6,7 +6,6 @@ use super::arrays::MemberArrays;
 use super::create::level;
 use super::number::number;
 use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
-use crate::draw::ROWS_MAX;
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +13,9 @@ use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_control::report::MkfsOf;
 use uraid_layout::Level;
+
+/// The most rows that a part of a drawing has.
+pub(crate) const ROWS_MAX: u64 = 64;
 
 pub(super) const EXAMINE: &str = "\
 Show what the superblock of each member says, in mdadm's words and order. Works on members in use.

@@ -1,8 +1,8 @@
 //! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast`: asks a running array.
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
 
-use super::words;
 use crate::cli::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
+use crate::words;
 use serde_json::Value;
 use uraid_control::client::{self, Client, ClientError};
 use uraid_control::log::print;

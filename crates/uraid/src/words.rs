@@ -20,7 +20,7 @@ const WORDS: [(&str, &[&str], &str); 3] = [
 ];
 
 /// The error of a command with these words, or what is wrong with the words, if that is known.
-pub(super) fn explained(command: &str, array: Option<&str>, members: &[String], error: ClientError) -> ClientError {
+pub(crate) fn explained(command: &str, array: Option<&str>, members: &[String], error: ClientError) -> ClientError {
     if !matches!(error, ClientError::NotRunning { .. } | ClientError::Refused(_)) {
         return error;
     }
