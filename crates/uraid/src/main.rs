@@ -3,39 +3,22 @@
 //! (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
 //! `detail --test` and `wait` have mdadm's codes, `check --wait` and `repair --wait` have 3 besides.
 
-mod access;
 mod bench;
-mod bitmap;
-mod blank;
-mod block_devices;
-mod check;
 mod cli;
 mod copy;
 mod create;
-mod create_over;
-mod detail;
 mod doctor;
-mod examine;
-mod fail;
-mod list;
-mod mdstat;
-mod membership;
 mod mount;
 #[cfg(test)]
-mod mutated_members;
-mod no_member;
-mod passes;
-mod probe;
-mod program;
-mod search;
+mod mutated_tests;
+mod offline;
+mod running;
 mod serve;
-mod stop;
-mod update;
-mod wait;
-mod words;
-mod zero;
+mod shared;
 
 use cli::Command;
+use offline::{examine, update, zero};
+use running::{access, bitmap, check, detail, fail, list, mdstat, membership, no_member, passes, stop, wait};
 use std::error::Error;
 use std::process::ExitCode;
 use uraid_control::asking;

@@ -1,7 +1,7 @@
 //! Every command over members whose superblocks, bitmaps, lists and logs were changed at random: nothing that is on a
 //! disk ends a command by a panic or a signal, or keeps it for long, and one that refuses has written nothing.
 //! Owns: the commands as processes. Not here: the changes (`common::mutation`), the same commands without a process each
-//! (`src/mutated_members.rs`), what each command must say (`crafted`, `errors`), the parsers alone (the fuzzers).
+//! (`src/mutated_tests.rs`), what each command must say (`crafted`, `errors`), the parsers alone (the fuzzers).
 //! URAID_MUTATIONS sets how many changes there are, and URAID_MUTATIONS_OF selects commands by their first word.
 
 use crate::common::Scratch;

@@ -5,7 +5,7 @@
 
 use crate::cli::DoctorArgs;
 use crate::doctor::{DoctorError, FileOnArray, Node};
-use crate::program::{ProgramError, run};
+use crate::shared::program::{ProgramError, run};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,5 @@
 //! `uraid readonly` and `uraid readwrite` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::access`).
+//! Owns: their options and help texts. Not here: what they do (`running::access`).
 
 use clap::Args;
 use std::path::PathBuf;

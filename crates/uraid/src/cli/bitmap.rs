@@ -1,5 +1,5 @@
 //! `uraid bitmap` on the command line.
-//! Owns: its options and help texts. Not here: what it does (`crate::bitmap`).
+//! Owns: its options and help texts. Not here: what it does (`running::bitmap`).
 
 use super::create::{BitmapPlace, bitmap_place, write_behind};
 use clap::Args;

@@ -1,5 +1,5 @@
 //! `uraid create` and `uraid zero-superblock` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::create`, `crate::zero`).
+//! Owns: their options and help texts. Not here: what they do (`crate::create`, `offline::zero`).
 
 use super::arrays::MemberArrays;
 use super::member_flags::CreateFlags;

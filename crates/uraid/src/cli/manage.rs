@@ -1,5 +1,5 @@
 //! `uraid fail`, `uraid stop` and `uraid wait` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::fail`, `crate::stop`, `crate::wait`).
+//! Owns: their options and help texts. Not here: what they do (`fail`, `stop` and `wait` of `running`).
 
 use super::usage_error_of;
 use clap::Args;

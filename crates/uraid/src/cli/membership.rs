@@ -1,5 +1,5 @@
 //! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::membership`, `uraid_serve::overseer`).
+//! Owns: their options and help texts. Not here: what they do (`running::membership`, `uraid_serve::overseer`).
 
 use super::member_flags::{ARRAY_AND_MEMBERS, AddFlags};
 use super::usage_error_of;

@@ -1,5 +1,5 @@
 //! `uraid check`, `repair`, `idle`, `freeze`, `unfreeze` and `speed` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::check`, `crate::passes`).
+//! Owns: their options and help texts. Not here: what they do (`running::check`, `running::passes`).
 
 use clap::Args;
 use std::path::PathBuf;

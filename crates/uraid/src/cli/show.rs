@@ -1,6 +1,6 @@
 //! `uraid examine`, `uraid detail`, `uraid list` and `uraid mdstat` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::examine`, `crate::detail`, `crate::list`,
-//! `crate::mdstat`).
+//! Owns: their options and help texts. Not here: what they do (`offline::examine`; `detail`, `list` and
+//! `mdstat` of `running`).
 
 use super::arrays::MemberArrays;
 use super::create::level;

@@ -1,5 +1,5 @@
 //! `uraid update` on the command line.
-//! Owns: its options and help texts. Not here: what it does (`crate::update`).
+//! Owns: its options and help texts. Not here: what it does (`offline::update`).
 
 use super::usage_error_of;
 use clap::Args;

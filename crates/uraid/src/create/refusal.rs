@@ -1,6 +1,6 @@
 //! Why no array was made, and the checks that members of any kind must pass.
 //! Owns: [`Refusal`], what is written over, the names in an error. Not here: reading and writing members (`create`,
-//! `create_over`).
+//! `create::over`).
 
 use super::steps::{NewContent, Step};
 use uraid_block::{IoError, Range, Sectors};

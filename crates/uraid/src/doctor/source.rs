@@ -5,7 +5,7 @@
 
 use super::{DoctorError, Read};
 use crate::cli::DoctorArgs;
-use crate::detail;
+use crate::running::detail;
 use std::io;
 use std::panic::resume_unwind;
 use std::sync::Mutex;

@@ -4,7 +4,7 @@
 //! Invariant: a device that someone else has attached meanwhile is not detached.
 
 use super::{MountError, loop_device, nbd};
-use crate::program::ProgramError;
+use crate::shared::program::ProgramError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

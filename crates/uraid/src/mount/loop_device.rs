@@ -3,7 +3,7 @@
 //! Spec: losetup(8), the kernel's loop/ attributes in sysfs.
 
 use super::MountError;
-use crate::program::{ProgramError, run};
+use crate::shared::program::{ProgramError, run};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;

@@ -3,7 +3,7 @@
 //! Spec: nbd-client(8), the kernel's drivers/block/nbd.c: `pid` in sysfs is there while a device is connected.
 
 use super::MountError;
-use crate::program::{ProgramError, run};
+use crate::shared::program::{ProgramError, run};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@
 
 use super::MountError;
 use crate::cli::MountArgs;
-use crate::program::run;
+use crate::shared::program::run;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;

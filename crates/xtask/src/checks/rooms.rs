@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 const ORDERS: &[(&str, &str)] = &[
     ("doctor", "order, cost"),
     ("engine", "array > command > pass > steward, request > row > shard > state > assemble > words"),
+    ("uraid", "bench, mount > copy, doctor, offline, serve > create, running > cli, shared"),
 ];
 
 /// Crates that still have circles.

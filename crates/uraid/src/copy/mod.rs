@@ -2,6 +2,7 @@
 //! Owns: messages, how a copy is resumed, how it ends. Not here: assembling the array (`opening`), reading (`copy_reader`),
 //! writing (`writer`, `output`), the state of each sector (`map`).
 //! Invariant: nothing is written to a member. Exit code 0 means that every sector was copied.
+//! It never imports `doctor`, nor `doctor` it: here the order of members is searched for (`order`), there it is known.
 
 mod assume;
 mod incomplete;

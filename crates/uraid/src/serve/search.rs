@@ -6,9 +6,9 @@
 
 mod places;
 
-use crate::block_devices::block_devices;
 use crate::cli::ServeArgs;
-use crate::probe::Probe;
+use crate::shared::block_devices::block_devices;
+use crate::shared::probe::Probe;
 use places::{Left, Looks};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

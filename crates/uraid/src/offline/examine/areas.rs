@@ -4,7 +4,7 @@
 //! docs/md/formats.md; `mdadm --examine-bitmap`, `--examine-badblocks`.
 
 use super::words::field;
-use crate::probe::{ProbeError, Unclaimed};
+use crate::shared::probe::{ProbeError, Unclaimed};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io;

@@ -2,7 +2,7 @@
 //! Owns: the call and the line about it. Not here: what the array does (`overseer::membership`).
 
 use crate::cli::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
-use crate::words;
+use crate::running::words;
 use serde_json::Value;
 use uraid_control::client::{self, Client, ClientError};
 use uraid_control::log::print;

@@ -11,9 +11,9 @@ mod old;
 mod text;
 mod words;
 
-use crate::block_devices::block_devices;
 use crate::cli::ExamineArgs;
-use crate::probe::ProbeError;
+use crate::shared::block_devices::block_devices;
+use crate::shared::probe::ProbeError;
 use member::{Examined, examine};
 use serde_json::json;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@
 //! File systems, partition tables, volume managers and swap space have a mark within the first 64 KiB or so, or near the
 //! end. Any byte that is not zero counts, so that no format must be known.
 
-use crate::probe;
+use crate::shared::probe;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

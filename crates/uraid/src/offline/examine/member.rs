@@ -3,7 +3,7 @@
 //! Invariant: nothing is written. A checksum is never hidden: it is correct, or both values are shown.
 
 use super::areas::{self, Areas, read_block};
-use crate::probe::{self, ProbeError};
+use crate::shared::probe::{self, ProbeError};
 use std::path::{Path, PathBuf};
 use uraid_block::{Sector, Sectors};
 use uraid_control::log::warn;

@@ -3,9 +3,11 @@
 //! (`frontends`), what happens while arrays run (`session`).
 //! Invariant: privileges are dropped before any serving thread is started.
 
-use crate::blank;
+mod search;
+
 use crate::cli::{Processors, ServeArgs, usage_error};
-use crate::search::Search;
+use crate::shared::blank;
+use search::Search;
 use std::process::ExitCode;
 use uraid_arrays::Members;
 use uraid_control::log::{self, complain, warn};

@@ -2,7 +2,7 @@
 //! Owns: the call and the line about it. Not here: what the array does (`overseer`, `engine::command::fail`).
 
 use crate::cli::FailArgs;
-use crate::words;
+use crate::running::words;
 use serde_json::Value;
 use uraid_serve::client::{self, ClientError};
 use uraid_serve::log::{print, warn};

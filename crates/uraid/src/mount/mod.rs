@@ -19,7 +19,7 @@ mod place;
 mod system;
 
 use crate::cli::{MountArgs, UmountArgs};
-use crate::program::ProgramError;
+use crate::shared::program::ProgramError;
 use content::ArrayContent;
 use disk::{Attached, Disk};
 use place::{Made, Place};

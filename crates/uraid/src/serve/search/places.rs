@@ -3,7 +3,7 @@
 //! which members are waited for (`search`).
 //! Invariant: no place delays the others. What may be a member and is left out is said, in one line.
 
-use crate::probe::{self, Probe, ProbeError};
+use crate::shared::probe::{self, Probe, ProbeError};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
 //! `uraid create`: a new array on members that hold nothing of value.
 //! Owns: the order of checks and writes, the messages about them. Not here: offsets, sizes, first state, bytes
-//! (`uraid_format::create`), reading and writing arrays as members (`create_over`).
+//! (`uraid_format::create`), reading and writing arrays as members (`over`).
 //! Invariant: every member is claimed and checked before any is changed. What was changed is durable before it is
 //! reported. Spec: docs/md/formats.md#what-mdadm-creates.
 
+mod over;
 pub(crate) mod refusal;
 pub(crate) mod steps;
 
 use crate::cli::{BitmapPlace, CreateArgs, MISSING, Policy, chunk_size, layout_number, usage_error};
-use crate::create_over;
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
 use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CreateArgs) -> Result<(), Refusal> {
     let set_uuid = args.uuid.unwrap_or_else(|| *::uuid::Uuid::new_v4().as_bytes());
     let options = options(args, set_uuid)?;
     if !args.arrays.0.is_empty() {
-        let creation = create_over::run(args, &options)?;
+        let creation = over::run(args, &options)?;
         print(&names::printable_lines(&summary(args, &options, &creation)));
         return Ok(());
     }

@@ -25,7 +25,7 @@ const MUTATIONS: u64 = 10;
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// The folder of the members: set for the process that runs the commands.
 const FOLDER: &str = "URAID_MUTATED_FOLDER";
-const TEST: &str = "mutated_members::no_change_of_a_member_ends_a_command_badly_in_process";
+const TEST: &str = "mutated_tests::no_change_of_a_member_ends_a_command_badly_in_process";
 
 const COMMANDS: [&str; 13] = [
     "examine",

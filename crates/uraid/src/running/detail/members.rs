@@ -4,8 +4,8 @@
 //! Invariant: every readable member is in a report, even if nothing could be started. Nothing is changed.
 
 use super::DetailError;
-use crate::blank;
-use crate::probe::probe;
+use crate::shared::blank;
+use crate::shared::probe::probe;
 use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_control::asking;

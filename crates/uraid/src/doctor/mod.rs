@@ -2,6 +2,7 @@
 //! Owns: which array is meant, what is read of it, the exit code. Not here: the rules (`uraid_doctor`), the array's bytes
 //! (`doctor::source`), a file's place (`doctor::file`), words and drawings (`doctor::text`).
 //! Invariant: nothing is written, to no member and through no array.
+//! It never imports `copy`, where the order of members is searched for if their superblocks are lost.
 
 mod device;
 mod file;
@@ -9,7 +10,7 @@ mod source;
 mod text;
 
 use crate::cli::DoctorArgs;
-use crate::detail::DetailError;
+use crate::running::detail::DetailError;
 pub(crate) use device::Node;
 pub(crate) use file::FileOnArray;
 use source::Source;

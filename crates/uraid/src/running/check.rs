@@ -4,8 +4,8 @@
 //! Invariant: text and JSON say the same.
 
 use crate::cli::CheckArgs;
-use crate::passes::name_in;
-use crate::wait::{Answer, ask_again, stopped_text};
+use crate::running::passes::name_in;
+use crate::running::wait::{Answer, ask_again, stopped_text};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! What a person can type.
-//! Owns: the subcommands; their options and help texts are in the files beside this one. Not here: what they do.
+//! Owns: the subcommands; their options and help texts are in the files beside this one. Not here: what they do. The
+//! verbs import it, and it imports none of them.
 //! Invariant: an option that mdadm also has is spelled the same and means the same.
 //! Spec: mdadm(8); docs/md/behaviour.md#mdadms-command-line.
 

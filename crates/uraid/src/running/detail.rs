@@ -7,9 +7,9 @@ mod drawing;
 mod geometry;
 mod members;
 
-use crate::check;
 use crate::cli::DetailArgs;
-use crate::probe::ProbeError;
+use crate::running::check;
+use crate::shared::probe::ProbeError;
 use drawing::Drawing;
 pub(crate) use geometry::layout_of;
 use members::Told;
