@@ -11,9 +11,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 use uraid_block::sizes::counted;
-use uraid_serve::client::{self, Client, ClientError};
-use uraid_serve::log::print;
-use uraid_serve::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
+use uraid_control::client::{self, Client, ClientError};
+use uraid_control::log::print;
+use uraid_control::protocol::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
+use uraid_control::report::{Pass, Report};
 use uraid_serve::progress::{self, Moving};
 
 /// How often the array is asked.

@@ -18,13 +18,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 use uraid_control::asking;
 use uraid_control::client::{self, ClientError, Running};
-use uraid_control::log::{complain, print, warn, with_causes};
+use uraid_control::log::{complain, print};
 use uraid_control::member_name;
 use uraid_control::report::{Report, Verdict};
 use uraid_control::runtime;
 use uraid_layout::LayoutError;
-use uraid_serve::client::{self, ClientError, Running};
-use uraid_serve::log::{complain, print};
 use uraid_serve::opening::ServeError;
 
 /// Why there is nothing to show, or no array.

@@ -4,8 +4,8 @@
 use crate::cli::FailArgs;
 use crate::running::words;
 use serde_json::Value;
-use uraid_serve::client::{self, ClientError};
-use uraid_serve::log::{print, warn};
+use uraid_control::client::{self, ClientError};
+use uraid_control::log::{print, warn};
 
 /// Declares members of a running array failed.
 pub(crate) fn run(args: &FailArgs) -> Result<(), ClientError> {

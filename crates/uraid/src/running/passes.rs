@@ -4,10 +4,10 @@
 
 use crate::cli::{PassArgs, SpeedArgs};
 use serde_json::Value;
+use uraid_control::client::{self, ClientError};
+use uraid_control::log::print;
+use uraid_control::protocol::pass_calls::PassCall;
 use uraid_engine::SpeedLimits;
-use uraid_serve::client::{self, ClientError};
-use uraid_serve::log::print;
-use uraid_serve::pass_calls::PassCall;
 
 /// `uraid idle`, `freeze` and `unfreeze`.
 pub(crate) fn steer(args: &PassArgs, call: PassCall) -> Result<(), ClientError> {

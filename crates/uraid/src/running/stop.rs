@@ -2,8 +2,8 @@
 //! Owns: the call, the lines about it, which arrays `--scan` means. Not here: what the server does (`session::stopping`).
 
 use crate::cli::StopArgs;
-use uraid_serve::client::{self, ClientError};
-use uraid_serve::log::{print, warn, with_causes};
+use uraid_control::client::{self, ClientError};
+use uraid_control::log::{print, warn, with_causes};
 
 /// Stops a running array, or all of them.
 pub(crate) fn run(args: &StopArgs) -> Result<(), ClientError> {

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use uraid_block::sizes;
 use uraid_block::{ArraySector, Sectors, Slot};
+use uraid_control::names::printable;
 use uraid_layout::{Layout, Level, Row, layout_name};
-use uraid_serve::names::printable;
 
 /// The default number of rows of a part, unless the level rotates over more.
 const ROWS: u64 = 8;

@@ -5,8 +5,8 @@ use super::DetailError;
 use super::drawing::{Column, Drawing, Held};
 use crate::cli::{GeometryArgs, chunk_size, layout_number, usage_error};
 use uraid_block::Sectors;
+use uraid_control::report::Report;
 use uraid_layout::{Layout, Level, Spec};
-use uraid_serve::report::Report;
 
 /// Default data on each member: 1 GiB, or more if that is only a few chunks.
 const SIZE: Sectors = Sectors(2 << 20);
