@@ -23,7 +23,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use uraid_control::asking;
 use uraid_control::log::{self, complain, warn};
-use uraid_control::protocol::pass_calls::PassCall;
+use uraid_control::protocol::Method;
 
 fn main() -> ExitCode {
     uraid_host::share_heap_under_a_limit();
@@ -71,11 +71,11 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Failfast(args) => membership::failfast(args)?,
         Command::Remove(args) => membership::remove(args)?,
         Command::Bitmap(args) => bitmap::run(args)?,
-        Command::Check(args) => return Ok(check::run(args, PassCall::Check)?),
-        Command::Repair(args) => return Ok(check::run(args, PassCall::Repair)?),
-        Command::Idle(args) => passes::steer(args, PassCall::Idle)?,
-        Command::Freeze(args) => passes::steer(args, PassCall::Freeze)?,
-        Command::Unfreeze(args) => passes::steer(args, PassCall::Unfreeze)?,
+        Command::Check(args) => return Ok(check::run(args, "check", &Method::Check {})?),
+        Command::Repair(args) => return Ok(check::run(args, "repair", &Method::Repair {})?),
+        Command::Idle(args) => passes::idle(args)?,
+        Command::Freeze(args) => passes::freeze(args)?,
+        Command::Unfreeze(args) => passes::unfreeze(args)?,
         Command::Speed(args) => passes::speed(args)?,
         Command::Readonly(args) => access::run(args, true)?,
         Command::Readwrite(args) => access::run(args, false)?,

@@ -9,8 +9,9 @@ pub use finding::{Running, check_words, find, find_within, running};
 
 use crate::asking::{self, NoAnswer};
 use crate::member_name;
-use crate::protocol::pass_calls::{CheckResult, PassCall};
-use crate::protocol::{self, ANSWER_BYTES_MAX, BitmapCall, LINE_BYTES_MAX, Method, NewDevice, RpcError};
+use crate::protocol::{
+    self, ANSWER_BYTES_MAX, AnswerError, CheckResult, LINE_BYTES_MAX, Method, NewDevice, NewDevices, RpcError,
+};
 use crate::report::Report;
 use crate::runtime::RuntimeError;
 use crate::words::member_words;
@@ -24,7 +25,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use uraid_format::{FlagChange, MemberFlag};
+use uraid_format::FlagChange;
 
 /// The time limit for a status. It leaves a full server time to drop idle callers, one after the other.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -144,6 +145,14 @@ pub enum ClientError {
         /// The socket.
         path: PathBuf,
     },
+    /// The server is of another version of uraid.
+    #[error("{}: use the uraid that serves the array", path.display())]
+    Version {
+        /// The socket.
+        path: PathBuf,
+        /// Which one.
+        source: AnswerError,
+    },
     /// The path of a member does not answer, and no server knows the path as it is written.
     #[error(transparent)]
     Silent(#[from] NoAnswer),
@@ -161,7 +170,8 @@ impl ClientError {
             | Self::Foreign { path, .. }
             | Self::FailUnanswered { path, .. }
             | Self::Ending { path }
-            | Self::Alien { path } => Some(path),
+            | Self::Alien { path }
+            | Self::Version { path, .. } => Some(path),
             Self::Ambiguous { .. }
             | Self::NotOfArray { .. }
             | Self::NotRunning { .. }
@@ -218,7 +228,7 @@ impl Client {
     }
 
     fn status_within(&mut self, time_max: Duration) -> Result<Report, ClientError> {
-        let value = self.call(&Method::Status, Some(time_max))?;
+        let value = self.call_within(&Method::Status {}, Some(time_max))?;
         serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
     }
 
@@ -238,25 +248,19 @@ impl Client {
         }
     }
 
-    /// Lets the array take no more writes, or take them again; returns the server's answer. It waits for the requests under
-    /// way, as a stop does.
-    pub fn access(&mut self, is_read_only: bool) -> Result<Value, ClientError> {
-        self.call(&Method::Access { is_read_only }, None)
-    }
-
-    /// Makes a call about passes; returns the server's answer.
-    pub fn passes(&mut self, call: PassCall) -> Result<Value, ClientError> {
-        self.call(&Method::Passes(call), Some(STATUS_TIME_MAX))
+    /// Makes a call; returns the server's answer. Paths must be as a server finds them: see [`path_or_slot`].
+    pub fn call(&mut self, method: &Method) -> Result<Value, ClientError> {
+        self.call_within(method, time_max(method))
     }
 
     /// What the last check or repair has found.
     pub fn mismatches(&mut self) -> Result<CheckResult, ClientError> {
-        let value = self.passes(PassCall::Mismatches)?;
+        let value = self.call(&Method::Mismatches {})?;
         serde_json::from_value(value).map_err(|_| ClientError::Alien { path: self.path.clone() })
     }
 
     fn fail_within(&mut self, members: &[String], after: Duration) -> Result<Value, ClientError> {
-        match self.call(&Method::Fail { members: members.to_vec() }, Some(after)) {
+        match self.call_within(&Method::Fail { members: members.to_vec() }, Some(after)) {
             Err(ClientError::NoAnswer { path, pid, source }) if source.kind() == io::ErrorKind::TimedOut => {
                 Err(ClientError::FailUnanswered { path, pid, after })
             }
@@ -271,7 +275,7 @@ impl Client {
         let device =
             |(path, flags): (&String, &FlagChange)| NewDevice { path: member_name::as_written(path), flags: *flags };
         let devices = members.iter().zip(flags).map(device).collect();
-        self.call_naming(&Method::Add { members: devices, force }, members)
+        self.call_naming(&Method::Add(NewDevices { members: devices, force }), members)
     }
 
     /// Takes back devices that were members.
@@ -280,37 +284,17 @@ impl Client {
         self.call_naming(&Method::ReAdd { members: written }, members)
     }
 
-    /// Copies members to spares, which then take their slots.
-    pub fn replace(&mut self, members: &[String], with: &[String]) -> Result<Value, ClientError> {
-        let (members, with) = (
-            members.iter().map(|member| path_or_slot(member)).collect(),
-            with.iter().map(|spare| path_or_slot(spare)).collect(),
-        );
-        self.call(&Method::Replace { members, with }, Some(FAIL_TIME_MAX))
-    }
-
-    /// Gives members a flag, or takes it away.
-    pub fn set_flag(&mut self, members: &[String], flag: MemberFlag, is_set: bool) -> Result<Value, ClientError> {
-        let members = members.iter().map(|member| path_or_slot(member)).collect();
-        self.call(&Method::SetFlag { members, flag, is_set }, Some(FAIL_TIME_MAX))
-    }
-
-    /// Gives the array a bitmap, or takes it away; returns the server's answer.
-    pub fn bitmap(&mut self, call: BitmapCall) -> Result<Value, ClientError> {
-        self.call(&Method::Bitmap(call), Some(FAIL_TIME_MAX))
-    }
-
     /// Removes members, each a path, the slot that it had, or one of mdadm's words.
     pub fn remove(&mut self, members: &[String]) -> Result<Value, ClientError> {
         let members: Vec<String> = members.iter().map(|member| path_or_slot(member)).collect();
-        match self.call(&Method::Remove { members: members.clone() }, Some(FAIL_TIME_MAX)) {
+        match self.call(&Method::Remove { members: members.clone() }) {
             Err(ClientError::Refused(error)) if error.code == RpcError::NO_MEMBER => {
                 let resolve = |member: &String| if is_path(member) { member_path(member) } else { member.clone() };
                 let resolved: Vec<String> = members.iter().map(resolve).collect();
                 if resolved == members {
                     return Err(error.into());
                 }
-                self.call(&Method::Remove { members: resolved }, Some(FAIL_TIME_MAX))
+                self.call(&Method::Remove { members: resolved })
             }
             outcome => outcome,
         }
@@ -320,7 +304,7 @@ impl Client {
     pub fn stop(mut self, all: bool, force: bool) -> Result<(), ClientError> {
         let peer = sockopt::socket_peercred(self.stream.get_ref()).ok();
         let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
-        match self.call(&Method::Stop { all, force }, None) {
+        match self.call(&Method::Stop { all, force }) {
             Err(ClientError::NoAnswer { path, source, .. }) if is_ended(source.kind()) => {
                 return Err(ClientError::Ending { path });
             }
@@ -336,7 +320,7 @@ impl Client {
     }
 
     /// `time_max`: how long each part of the answer may take.
-    fn call(&mut self, method: &Method, time_max: Option<Duration>) -> Result<Value, ClientError> {
+    fn call_within(&mut self, method: &Method, time_max: Option<Duration>) -> Result<Value, ClientError> {
         self.send(method)?;
         self.answer(time_max)
     }
@@ -367,7 +351,10 @@ impl Client {
         if line.is_empty() {
             return Err(self.no_answer(io::ErrorKind::UnexpectedEof.into()));
         }
-        let answer = protocol::parse_answer(&line).map_err(|_| ClientError::Alien { path: self.path.clone() })?;
+        let answer = protocol::parse_answer(&line).map_err(|error| match error {
+            AnswerError::Alien => ClientError::Alien { path: self.path.clone() },
+            AnswerError::Version { .. } => ClientError::Version { path: self.path.clone(), source: error },
+        })?;
         Ok(answer?)
     }
 
@@ -382,6 +369,29 @@ impl Client {
         }
         let pid = peer.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
         ClientError::NoAnswer { path, pid, source }
+    }
+}
+
+/// How long each part of an answer may take; `None`: as long as the array needs.
+fn time_max(method: &Method) -> Option<Duration> {
+    match method {
+        Method::ReadOnly {} | Method::ReadWrite {} | Method::Stop { .. } => None,
+        Method::Status {}
+        | Method::Check {}
+        | Method::Repair {}
+        | Method::Idle {}
+        | Method::Freeze {}
+        | Method::Unfreeze {}
+        | Method::Speed { .. }
+        | Method::Mismatches {} => Some(STATUS_TIME_MAX),
+        Method::Fail { .. }
+        | Method::Add(_)
+        | Method::ReAdd { .. }
+        | Method::Remove { .. }
+        | Method::Replace { .. }
+        | Method::WriteMostly { .. }
+        | Method::Failfast { .. }
+        | Method::Bitmap(_) => Some(FAIL_TIME_MAX),
     }
 }
 
@@ -418,6 +428,7 @@ fn is_denied(error: &ClientError) -> bool {
         | ClientError::FailUnanswered { .. }
         | ClientError::Ending { .. }
         | ClientError::Alien { .. }
+        | ClientError::Version { .. }
         | ClientError::Silent(_)
         | ClientError::Refused(_) => false,
     }
@@ -453,8 +464,8 @@ fn is_path(member: &str) -> bool {
         && ![member_words::FAILED, member_words::DETACHED, member_words::MISSING].contains(&member)
 }
 
-/// A member as a server finds it.
-fn path_or_slot(member: &str) -> String {
+/// A member as a server finds it: its path made absolute, or its slot.
+pub fn path_or_slot(member: &str) -> String {
     if is_path(member) { member_name::as_written(member) } else { member.to_owned() }
 }
 

@@ -22,6 +22,8 @@ impl RpcError {
     pub const INVALID_PARAMS: i64 = -32602;
     /// The array refused the call, or the call failed.
     pub const REFUSED: i64 = -32000;
+    /// The caller speaks another version of the protocol.
+    pub const VERSION: i64 = -32002;
     /// The array has no such member. The caller may know it by another path.
     pub const NO_MEMBER: i64 = -32001;
 

@@ -29,7 +29,7 @@ pub use pass_progress::{PassProgress, duration};
 pub use reshape::{Reshape, Shape};
 pub use server::{Export, Server};
 
-use crate::protocol::pass_calls::CheckResult;
+use crate::protocol::CheckResult;
 use crate::words::dates;
 use crate::words::names;
 use serde::{Deserialize, Serialize};

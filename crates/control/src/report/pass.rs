@@ -5,7 +5,7 @@
 //! Spec: docs/md/behaviour.md#procmdstat.
 
 use super::{Report, field};
-use crate::protocol::pass_calls::CheckResult;
+use crate::protocol::CheckResult;
 use crate::report::pass_progress::PassProgress;
 use serde::{Deserialize, Serialize};
 use uraid_block::sizes::counted;

@@ -45,7 +45,7 @@ impl Overseer {
                     Err(error) => Err(error),
                 }
             }
-            BitmapCall::Remove => self.array.remove_bitmap().await,
+            BitmapCall::Remove {} => self.array.remove_bitmap().await,
         };
         self.say_changes();
         outcome.map_err(|error| RpcError::refused(self.bitmap_text(&error)))?;

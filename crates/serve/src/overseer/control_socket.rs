@@ -1,11 +1,12 @@
 //! The control socket of a running array, on shard 0.
 //! Owns: connections, lines, answers, access checks. Not here: the lines' form (`rpc`), what the methods do
-//! ([`Controlled`]). Invariant: nothing that a caller sends, nor the way it leaves, affects the array or other callers.
+//! (`overseer`). Invariant: nothing that a caller sends, nor the way it leaves, affects the array or other callers.
 //! The number of callers, the length of lines and the time per caller are bounded; callers that wait for the end of a
 //! stop have a lower limit, and lose their place when they hang up. The control socket has its own buffers, so NBD
 //! clients do not use them up.
 
-use serde_json::{Value, json};
+use super::Overseer;
+use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,10 +14,7 @@ use std::time::Duration;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, ReadPieces, Tick};
-use uraid_control::protocol::pass_calls::PassCall;
-use uraid_control::protocol::{self, BitmapCall, Call, LINE_BYTES_MAX, Method, NewDevice, RpcError};
-use uraid_control::report::Report;
-use uraid_format::MemberFlag;
+use uraid_control::protocol::{self, Call, LINE_BYTES_MAX, Method, RpcError};
 use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
 /// Callers at once.
@@ -31,37 +29,6 @@ const IDLE_TIME_MIN: Duration = Duration::from_millis(100);
 const CALLER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long to wait when there is no file descriptor now.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-
-/// The methods of a running array.
-#[allow(async_fn_in_trait, reason = "static dispatch on one shard, no Send bound is wanted")]
-pub(crate) trait Controlled {
-    /// Its state now.
-    async fn report(&self) -> Report;
-    /// Declares members, each by path or slot, failed; returns when that is recorded. If one of them is unknown, none
-    /// is failed.
-    async fn fail(&self, members: &[String]) -> Result<Value, RpcError>;
-    /// Adds devices as spares, all or none; returns when the superblocks list them. `force`: what they carry may be lost.
-    async fn add(&self, members: &[NewDevice], force: bool) -> Result<Value, RpcError>;
-    /// Takes back devices that were members.
-    async fn re_add(&self, members: &[String]) -> Result<Value, RpcError>;
-    /// Removes members, each by path, the slot that it had, or mdadm's words; returns when their devices are closed.
-    async fn remove(&self, members: &[String]) -> Result<Value, RpcError>;
-    /// Copies members to spares, which then take their slots; returns when the superblocks say that this has begun.
-    async fn replace(&self, members: &[String], with: &[String]) -> Result<Value, RpcError>;
-    /// Gives members a flag, or takes it away; returns when the superblocks say so.
-    async fn set_flag(&self, members: &[String], flag: MemberFlag, is_set: bool) -> Result<Value, RpcError>;
-    /// Takes no more writes, or takes them again; returns when it is so.
-    async fn access(&self, is_read_only: bool) -> Result<Value, RpcError>;
-    /// Gives the array a write-intent bitmap, or takes it away; returns when the superblocks say so.
-    async fn bitmap(&self, call: BitmapCall) -> Result<Value, RpcError>;
-    /// Begins or ends a check or repair, and tells every pass how it is to go on. Returns at once.
-    async fn passes(&self, call: PassCall) -> Result<Value, RpcError>;
-    /// Stops the array, with `all` all arrays of the process; returns when they are marked clean. Refused while clients
-    /// are connected that may write, unless `force`.
-    async fn stop(&self, all: bool, force: bool) -> Result<(), RpcError>;
-    /// The answer was sent, or could not be sent.
-    fn answered(&self, method: &Method);
-}
 
 /// One connection.
 struct Caller {
@@ -90,10 +57,10 @@ impl Callers {
 }
 
 /// Accepts and serves callers until dropped. `is_stopping`: a stop is under way, whether its callers wait for it or not.
-pub(crate) async fn serve<C: Controlled + 'static>(
+pub(crate) async fn serve(
     local: Local,
     listener: Listener,
-    array: Rc<C>,
+    array: Rc<Overseer>,
     is_stopping: impl Fn() -> bool + 'static,
 ) {
     let callers = Rc::new(Callers::new(local.clone(), is_stopping));
@@ -112,7 +79,7 @@ pub(crate) async fn serve<C: Controlled + 'static>(
         let (callers, array) = (callers.clone(), array.clone());
         local.spawn(async move {
             // An error of the connection affects only its caller.
-            let _ = callers.converse(&caller, &*array).await;
+            let _ = callers.converse(&caller, &array).await;
             callers.places.borrow_mut().remove(&name);
             callers.changed.notify_all();
         });
@@ -144,7 +111,7 @@ impl Callers {
         }
     }
 
-    async fn converse<C: Controlled>(&self, caller: &Caller, array: &C) -> Result<(), NetError> {
+    async fn converse(&self, caller: &Caller, array: &Overseer) -> Result<(), NetError> {
         let mut received = Vec::new();
         let mut buffer = self.take(SMALL_BLOCK_BYTES).await.into_iter().next().expect("one block is one piece");
         let mut deadline = Deadline::ForCaller;
@@ -180,7 +147,7 @@ impl Callers {
     }
 
     /// Answers a line; returns the deadline for the next one.
-    async fn answer<C: Controlled>(&self, caller: &Caller, array: &C, line: &[u8]) -> Result<Deadline, NetError> {
+    async fn answer(&self, caller: &Caller, array: &Overseer, line: &[u8]) -> Result<Deadline, NetError> {
         let call = match protocol::parse_call(line) {
             Ok(call) => call,
             Err((id, error)) => {
@@ -188,38 +155,31 @@ impl Callers {
                 return Ok(Deadline::ForCaller);
             }
         };
-        let outcome = match &call.method {
-            Method::Status => Ok(json!(array.report().await)),
-            Method::Fail { members } => array.fail(members).await,
-            Method::Add { members, force } => array.add(members, *force).await,
-            Method::ReAdd { members } => array.re_add(members).await,
-            Method::Remove { members } => array.remove(members).await,
-            Method::Replace { members, with } => array.replace(members, with).await,
-            Method::SetFlag { members, flag, is_set } => array.set_flag(members, *flag, *is_set).await,
-            Method::Access { is_read_only } => array.access(*is_read_only).await,
-            Method::Bitmap(call) => array.bitmap(*call).await,
-            Method::Passes(call) => array.passes(*call).await,
-            Method::Stop { all, force } => {
-                let Some(_place) = self.stops.try_acquire(1) else {
-                    let text = format!(
-                        "the array is being stopped, and {STOPS_MAX} commands wait for that already: `uraid list` \
-                         shows when it is gone"
-                    );
-                    self.reply(caller, &call, Err(RpcError::refused(text))).await?;
-                    return Ok(Deadline::ForCaller);
-                };
-                match race(array.stop(*all, *force), self.abandons_stop(caller)).await {
-                    Either::Left(outcome) => outcome.map(|()| json!({ "stopped": true })),
-                    Either::Right(()) => {
-                        array.answered(&call.method);
-                        return Err(NetError::Closed);
-                    }
+        let is_stop = matches!(call.method, Method::Stop { .. });
+        let outcome = if is_stop {
+            let Some(_place) = self.stops.try_acquire(1) else {
+                let text = format!(
+                    "the array is being stopped, and {STOPS_MAX} commands wait for that already: `uraid list` shows when \
+                     it is gone"
+                );
+                self.reply(caller, &call, Err(RpcError::refused(text))).await?;
+                return Ok(Deadline::ForCaller);
+            };
+            match race(array.call(&call.method), self.abandons_stop(caller)).await {
+                Either::Left(outcome) => outcome,
+                Either::Right(()) => {
+                    array.session().stop_answered();
+                    return Err(NetError::Closed);
                 }
             }
+        } else {
+            array.call(&call.method).await
         };
-        let has_stopped = matches!(call.method, Method::Stop { .. }) && outcome.is_ok();
+        let has_stopped = is_stop && outcome.is_ok();
         let sent = self.reply(caller, &call, outcome).await;
-        array.answered(&call.method);
+        if is_stop {
+            array.session().stop_answered();
+        }
         sent?;
         Ok(if has_stopped { Deadline::EndOfProcess } else { Deadline::ForCaller })
     }

@@ -318,12 +318,7 @@ impl Overseer {
     }
 
     /// Gives members a flag, or takes it away.
-    pub(super) async fn set_flag_of(
-        &self,
-        members: &[String],
-        flag: MemberFlag,
-        is_set: bool,
-    ) -> Result<Value, RpcError> {
+    pub(super) async fn set_flag(&self, members: &[String], flag: MemberFlag, is_set: bool) -> Result<Value, RpcError> {
         let indexes = members.iter().map(|member| self.index_of(member)).collect::<Result<Vec<usize>, RpcError>>()?;
         let outcome = self.array.set_flag(&indexes, flag, is_set).await;
         outcome.map_err(|error| match error {

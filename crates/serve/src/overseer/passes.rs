@@ -7,43 +7,41 @@ use crate::lines::progress::pass_word;
 use serde_json::{Value, json};
 use uraid_block::sizes::counted;
 use uraid_control::log::{warn, with_causes};
-use uraid_control::protocol::RpcError;
-use uraid_control::protocol::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
+use uraid_control::protocol::{CheckResult, Mismatch, RpcError, not_compared};
 use uraid_engine::{CheckEnd, CheckError, Checked, SpeedLimits};
 
 /// The highest limit, in KiB/s; the same as md's.
 const SPEED_MAX: u64 = i32::MAX as u64;
 
 impl Overseer {
-    pub(super) async fn call_passes(&self, call: PassCall) -> Result<Value, RpcError> {
-        match call {
-            PassCall::Check => self.begin(self.array.begin_check()),
-            PassCall::Repair => self.begin(self.array.begin_repair()),
-            PassCall::Idle => {
-                let has_ended = self.array.end_check().await;
-                let was_paused = self.array.are_passes_paused();
-                self.array.pause_passes(false).await;
-                Ok(json!({ "array": self.name(), "ended": has_ended, "continued": was_paused }))
-            }
-            PassCall::Freeze | PassCall::Unfreeze => {
-                let (is_paused, was_paused) = (call == PassCall::Freeze, self.array.are_passes_paused());
-                self.array.pause_passes(is_paused).await;
-                // Not what `freeze` is about, but it is also called frozen.
-                let takes_writes = self.frozen_over().is_none();
-                let changed = is_paused != was_paused;
-                Ok(json!({
-                    "array": self.name(), "frozen": is_paused, "changed": changed, "takes_writes": takes_writes
-                }))
-            }
-            PassCall::Speed { min, max } => self.set_speed(min, max).await,
-            PassCall::Mismatches => match self.check_result(true) {
-                Some(result) => Ok(json!(result)),
-                None => Err(RpcError::refused(format!("{}: no check or repair has ended yet", self.name()))),
-            },
+    /// Ends a check or repair, and continues paused passes.
+    pub(super) async fn end_check(&self) -> Result<Value, RpcError> {
+        let has_ended = self.array.end_check().await;
+        let was_paused = self.array.are_passes_paused();
+        self.array.pause_passes(false).await;
+        Ok(json!({ "array": self.name(), "ended": has_ended, "continued": was_paused }))
+    }
+
+    /// Pauses every pass, or continues them.
+    pub(super) async fn pause_passes(&self, is_paused: bool) -> Result<Value, RpcError> {
+        let was_paused = self.array.are_passes_paused();
+        self.array.pause_passes(is_paused).await;
+        // Not what `freeze` is about, but it is also called frozen.
+        let takes_writes = self.frozen_over().is_none();
+        let changed = is_paused != was_paused;
+        Ok(json!({ "array": self.name(), "frozen": is_paused, "changed": changed, "takes_writes": takes_writes }))
+    }
+
+    /// What the last check or repair has found.
+    pub(super) fn mismatches(&self) -> Result<Value, RpcError> {
+        match self.check_result(true) {
+            Some(result) => Ok(json!(result)),
+            None => Err(RpcError::refused(format!("{}: no check or repair has ended yet", self.name()))),
         }
     }
 
-    fn begin(&self, outcome: Result<(), CheckError>) -> Result<Value, RpcError> {
+    /// What a check or repair is answered that has begun, or has not.
+    pub(super) fn begin(&self, outcome: Result<(), CheckError>) -> Result<Value, RpcError> {
         outcome.map_err(|error| RpcError::refused(self.check_text(&error)))?;
         let (array, name) = (self.array.clone(), self.name().to_owned());
         self.session.local().spawn(async move {
@@ -74,7 +72,8 @@ impl Overseer {
         format!("{}: {text}", self.name())
     }
 
-    async fn set_speed(&self, min: Option<u64>, max: Option<u64>) -> Result<Value, RpcError> {
+    /// Changes the limits that are given.
+    pub(super) async fn set_speed(&self, min: Option<u64>, max: Option<u64>) -> Result<Value, RpcError> {
         if [min, max].into_iter().flatten().any(|kib| kib > SPEED_MAX) {
             return Err(RpcError::refused(format!("a speed is at most {SPEED_MAX} KiB/s; nothing was changed")));
         }

@@ -2,6 +2,7 @@
 //! Owns: when it is refused. Not here: the stop itself (`session`), how calls arrive (`control_socket`).
 
 use super::Overseer;
+use serde_json::{Value, json};
 use std::time::Duration;
 use uraid_block::sizes::counted;
 use uraid_control::log::with_causes;
@@ -15,7 +16,7 @@ const LEAVING_PERIOD: Duration = Duration::from_millis(20);
 
 impl Overseer {
     /// Stops all arrays of the process. `all`: that there are others was known. `force`: also while clients may write.
-    pub(super) async fn stop_all_arrays(&self, all: bool, force: bool) -> Result<(), RpcError> {
+    pub(super) async fn stop_all_arrays(&self, all: bool, force: bool) -> Result<Value, RpcError> {
         self.session.answer_is_due();
         let others = self.others();
         if !all && !others.is_empty() {
@@ -27,7 +28,8 @@ impl Overseer {
         if !force {
             self.wait_until_clients_have_left().await?;
         }
-        self.session.stop().await.map_err(|error| RpcError::refused(with_causes(&error)))
+        self.session.stop().await.map_err(|error| RpcError::refused(with_causes(&error)))?;
+        Ok(json!({ "stopped": true }))
     }
 
     async fn wait_until_clients_have_left(&self) -> Result<(), RpcError> {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use uraid_block::Sectors;
 use uraid_control::client::{self, ClientError};
 use uraid_control::log::print;
-use uraid_control::protocol::BitmapCall;
+use uraid_control::protocol::{BitmapCall, Method};
 
 /// Changes the bitmap of a running array.
 pub(crate) fn run(args: &BitmapArgs) -> Result<(), ClientError> {
@@ -16,10 +16,10 @@ pub(crate) fn run(args: &BitmapArgs) -> Result<(), ClientError> {
             chunk_sectors: args.bitmap_chunk.map(|chunk| chunk.0),
             write_behind: args.write_behind.unwrap_or(0),
         },
-        BitmapPlace::None => BitmapCall::Remove,
+        BitmapPlace::None => BitmapCall::Remove {},
     };
     let mut client = client::find(array, args.control.as_deref())?;
-    let answer = client.bitmap(call)?;
+    let answer = client.call(&Method::Bitmap(call))?;
     let name = answer.get("array").and_then(Value::as_str).unwrap_or("?");
     print(&match answer.get("chunk_sectors").and_then(Value::as_u64) {
         Some(chunk) => {

@@ -1,6 +1,6 @@
 //! `uraid check` and `repair`, and the list of `detail --mismatches`.
 //! Owns: waiting for a check, its result as text, exit codes. Not here: comparing (`engine`), the form of the result
-//! (`pass_calls`), pausing it (`passes`), how an array is asked (`client`).
+//! (`control::protocol`), pausing it (`passes`), how an array is asked (`client`).
 //! Invariant: text and JSON say the same.
 
 use crate::cli::CheckArgs;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use uraid_block::sizes::counted;
 use uraid_control::client::{self, Client, ClientError};
 use uraid_control::log::print;
-use uraid_control::protocol::pass_calls::{CheckResult, Mismatch, PassCall, not_compared};
+use uraid_control::protocol::{CheckResult, Method, Mismatch, not_compared};
 use uraid_control::report::{Pass, Report};
 use uraid_serve::progress::{self, Moving};
 
@@ -24,12 +24,11 @@ const PERIOD: Duration = Duration::from_millis(100);
 const DISAGREES: u8 = 3;
 
 /// Begins a check or repair, and with `--wait` waits for its end.
-pub(crate) fn run(args: &CheckArgs, call: PassCall) -> Result<ExitCode, ClientError> {
+pub(crate) fn run(args: &CheckArgs, word: &str, method: &Method) -> Result<ExitCode, ClientError> {
     let mut client = client::find(args.array.as_deref(), args.control.as_deref())?;
-    let answer = client.passes(call)?;
+    let answer = client.call(method)?;
     let name = name_in(&answer);
     if !args.wait {
-        let (word, _) = call.line();
         print(&format!("{name}: {word} begun; `uraid wait {name}` waits for it\n"));
         return Ok(ExitCode::SUCCESS);
     }

@@ -6,6 +6,7 @@ use crate::running::words;
 use serde_json::Value;
 use uraid_control::client::{self, Client, ClientError};
 use uraid_control::log::print;
+use uraid_control::protocol::Method;
 use uraid_format::MemberFlag;
 
 /// Adds devices to a running array.
@@ -56,20 +57,28 @@ pub(crate) fn failfast(args: &FlagArgs) -> Result<(), ClientError> {
 }
 
 fn set_flag(args: &FlagArgs, flag: MemberFlag, done: &str) -> Result<(), ClientError> {
-    change(flag.name(), &args.named, done, |client, members| client.set_flag(members, flag, !args.clear))
+    change(flag.name(), &args.named, done, |client, members| {
+        client.call(&Method::set_flag(flag, found_by_server(members), !args.clear))
+    })
 }
 
 /// Begins to copy members to spares.
 pub(crate) fn replace(args: &ReplaceArgs) -> Result<(), ClientError> {
     let (array, members) = args.named.array_and_members("replace");
     let control = args.named.control.as_deref();
-    let answer = client::find(array, control).and_then(|mut client| client.replace(members, &args.with));
+    let answer = client::find(array, control).and_then(|mut client| {
+        client.call(&Method::Replace { members: found_by_server(members), with: found_by_server(&args.with) })
+    });
     let answer = answer.map_err(|error| words::explained("replace", array, members, error))?;
     let array = text(answer.get("array"));
     for (member, spare) in list(&answer, "members").into_iter().zip(list(&answer, "with")) {
         print(&format!("{member}: is copied to {spare}; `uraid wait {array}` waits for the end\n"));
     }
     Ok(())
+}
+
+fn found_by_server(members: &[String]) -> Vec<String> {
+    members.iter().map(|member| client::path_or_slot(member)).collect()
 }
 
 fn text(value: Option<&Value>) -> String {

@@ -1,0 +1,215 @@
+//! The methods of a running array.
+//! Owns: [`Method`] and its form in JSON, in both directions. Not here: ids, versions and errors of the protocol
+//! (`protocol`), what the methods do (`serve`).
+//! Invariant: a parameter that a method does not know is refused, because the caller counts on it.
+//! Spec: docs/control-protocol.md.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use uraid_format::bitmap::WRITE_BEHIND_MAX;
+use uraid_format::{FlagChange, MemberFlag};
+
+/// What a running array is asked or told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "method", content = "params", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Method {
+    /// Returns the array's report.
+    Status {},
+    /// Declares members failed.
+    Fail {
+        /// The path or slot of each.
+        #[serde(deserialize_with = "some")]
+        members: Vec<String>,
+    },
+    /// Adds devices as spares.
+    Add(NewDevices),
+    /// Takes back devices that were members.
+    ReAdd {
+        /// The path of each.
+        #[serde(deserialize_with = "some")]
+        members: Vec<String>,
+    },
+    /// Removes spares and failed members.
+    Remove {
+        /// The path of each, the slot that it had, `failed` or `detached`.
+        #[serde(deserialize_with = "some")]
+        members: Vec<String>,
+    },
+    /// Copies members to spares, which then take their slots.
+    Replace {
+        /// The path or slot of each.
+        #[serde(deserialize_with = "some")]
+        members: Vec<String>,
+        /// The path of the spare for each, in the same order; any for those behind the last.
+        #[serde(default)]
+        with: Vec<String>,
+    },
+    /// Gives members the flag write-mostly, or takes it away.
+    WriteMostly {
+        /// The path or slot of each.
+        #[serde(deserialize_with = "some")]
+        members: Vec<String>,
+        /// Whether they get it.
+        #[serde(default = "yes")]
+        set: bool,
+    },
+    /// Gives members the flag failfast, or takes it away.
+    Failfast {
+        /// The path or slot of each.
+        #[serde(deserialize_with = "some")]
+        members: Vec<String>,
+        /// Whether they get it.
+        #[serde(default = "yes")]
+        set: bool,
+    },
+    /// Changes the write-intent bitmap.
+    Bitmap(BitmapCall),
+    /// Begins a check.
+    Check {},
+    /// Begins a repair.
+    Repair {},
+    /// Ends a check or repair, and continues paused passes.
+    Idle {},
+    /// Pauses every pass.
+    Freeze {},
+    /// Continues them.
+    Unfreeze {},
+    /// Changes the limits that are given, in KiB a second of each member; 0: as an array starts.
+    Speed {
+        /// What a pass may have beside clients.
+        min: Option<u64>,
+        /// What it has at most.
+        max: Option<u64>,
+    },
+    /// Returns the result of the last check or repair.
+    Mismatches {},
+    /// Takes no more writes.
+    #[serde(rename = "readonly")]
+    ReadOnly {},
+    /// Takes writes again.
+    #[serde(rename = "readwrite")]
+    ReadWrite {},
+    /// Stops the array: drain, flush, mark clean, release the members.
+    Stop {
+        /// Also stop the other arrays of the same process.
+        #[serde(default)]
+        all: bool,
+        /// Stop even if clients are connected that may write.
+        #[serde(default)]
+        force: bool,
+    },
+}
+
+impl Method {
+    /// Gives members a flag, or takes it away.
+    pub fn set_flag(flag: MemberFlag, members: Vec<String>, set: bool) -> Method {
+        match flag {
+            MemberFlag::WriteMostly => Method::WriteMostly { members, set },
+            MemberFlag::FailFast => Method::Failfast { members, set },
+        }
+    }
+}
+
+/// Devices to add.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Additions", into = "Additions")]
+pub struct NewDevices {
+    /// In this order.
+    pub members: Vec<NewDevice>,
+    /// What they carry may be lost.
+    pub force: bool,
+}
+
+/// A device to add.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewDevice {
+    /// Its path, absolute.
+    pub path: String,
+    /// The flags that it gets. A former member that returns to its slot keeps those that this does not name.
+    pub flags: FlagChange,
+}
+
+/// [`NewDevices`] in JSON: the flags are a list beside the paths.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Additions {
+    #[serde(deserialize_with = "some")]
+    members: Vec<String>,
+    #[serde(default)]
+    flags: Option<Vec<Flags>>,
+    #[serde(default)]
+    force: bool,
+}
+
+/// What is said of a device's flags.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Flags {
+    #[serde(default, rename = "write-mostly", skip_serializing_if = "Option::is_none")]
+    write_mostly: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failfast: Option<bool>,
+}
+
+impl TryFrom<Additions> for NewDevices {
+    type Error = String;
+
+    fn try_from(Additions { members, flags, force }: Additions) -> Result<NewDevices, String> {
+        let flags = flags.unwrap_or_else(|| vec![Flags::default(); members.len()]);
+        if flags.len() != members.len() {
+            return Err(format!("{} flags for {} members, expected one for each", flags.len(), members.len()));
+        }
+        let device = |(path, flags): (String, Flags)| {
+            let said = [(MemberFlag::WriteMostly, flags.write_mostly), (MemberFlag::FailFast, flags.failfast)];
+            let said = said.into_iter().filter_map(|(flag, is_set)| Some((flag, is_set?)));
+            let flags = said.fold(FlagChange::default(), |change, (flag, is_set)| change.with(flag, is_set));
+            NewDevice { path, flags }
+        };
+        Ok(NewDevices { members: members.into_iter().zip(flags).map(device).collect(), force })
+    }
+}
+
+impl From<NewDevices> for Additions {
+    fn from(NewDevices { members, force }: NewDevices) -> Additions {
+        let flags = |device: &NewDevice| Flags {
+            write_mostly: device.flags.of(MemberFlag::WriteMostly),
+            failfast: device.flags.of(MemberFlag::FailFast),
+        };
+        let flags = Some(members.iter().map(flags).collect());
+        Additions { members: members.into_iter().map(|device| device.path).collect(), flags, force }
+    }
+}
+
+/// A change of the write-intent bitmap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "bitmap", deny_unknown_fields)]
+pub enum BitmapCall {
+    /// The array gets one beside each superblock.
+    #[serde(rename = "internal")]
+    Add {
+        /// What a bit stands for; `None`: as mdadm chooses.
+        chunk_sectors: Option<u64>,
+        /// How many writes may be behind; 0: none.
+        #[serde(default, deserialize_with = "write_behind")]
+        write_behind: u32,
+    },
+    /// The array loses it.
+    #[serde(rename = "none")]
+    Remove {},
+}
+
+/// A list with at least one member.
+fn some<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let members = Vec::deserialize(from)?;
+    if members.is_empty() { Err(D::Error::custom("no member is named")) } else { Ok(members) }
+}
+
+fn write_behind<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let found = u32::deserialize(from)?;
+    let wrong = || D::Error::custom(format!("write_behind is {found}, expected at most {WRITE_BEHIND_MAX}"));
+    if found <= WRITE_BEHIND_MAX { Ok(found) } else { Err(wrong()) }
+}
+
+fn yes() -> bool {
+    true
+}
