@@ -1,6 +1,6 @@
 //! The errno of a device's error.
 //! Owns: [`errno`]. Not here: refusals of the frontend itself (`transfer`, `server`).
-//! Invariant: the same errors as over NBD (`export-nbd/src/request.rs`), but EROFS for a device that is not writable: a
+//! Invariant: the same errors as over NBD (`export-nbd/src/request/mod.rs`), but EROFS for a device that is not writable: a
 //! file has that word.
 
 use uraid_block::{ErrorKind, IoError};

@@ -10,55 +10,37 @@
 //!                           +------------- refusal -------------- answer -> Outbox -> one vectored send -> socket
 //! ```
 //!
-//! A file imports only files that stand above it here, or to the left of it:
+//! Its rooms, from the top down (`cargo xtask floors` checks that imports do not go up):
 //!
 //! ```text
-//!   machine, news, spread, inbox, shares, workers, progress, transfers, statistics, export
-//!   handshake, request, clear_queue, limits, admission, outbox, status
-//!   memory, shared       what all connections of a server have
-//!   connection           one connection: state, answers, replies
-//!   connections, receiving, pieces
-//!   job, clears, watchdog
-//!   reader               one connection's requests
-//!   server
+//!   server       accepting clients, serving each, stopping
+//!   reader       one connection's requests, from its socket
+//!   job          requests on the device
+//!   clients      all connections of a server: admitted, counted, cut
+//!   connection   one connection: state, answers, replies
+//!   shared       what all connections of a server have: memory, limits, counters
+//!   request      a request, checked; trims and write-zeroes that wait
+//!   handshake    what is agreed, and what an export offers
+//!   machine      sockets, clock, tasks
 //! ```
 
-mod admission;
-mod clear_queue;
-mod clears;
+mod clients;
 mod connection;
-mod connections;
 #[cfg(test)]
 #[path = "../../block/tests/every_order/mod.rs"]
 mod every_order;
-mod export;
 mod handshake;
-mod inbox;
 mod job;
-mod limits;
 mod machine;
-mod memory;
-mod news;
-mod outbox;
-mod pieces;
-mod progress;
 mod reader;
-mod receiving;
 mod request;
 mod server;
 mod shared;
-mod shares;
-mod spread;
-mod statistics;
-mod status;
-mod transfers;
-mod watchdog;
-mod workers;
 
-pub use export::Export;
-pub use limits::Limits;
+pub use handshake::export::Export;
 pub use machine::{Machine, Transport};
-pub use news::News;
 pub use server::Server;
-pub use spread::Spread;
-pub use statistics::Statistics;
+pub use server::spread::Spread;
+pub use shared::limits::Limits;
+pub use shared::news::News;
+pub use shared::statistics::Statistics;

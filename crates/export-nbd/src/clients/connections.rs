@@ -3,7 +3,7 @@
 //! one (`admission`), one connection's state (`connection`).
 //! Invariant: a connection is in the list from its arrival to its end. Numbers are in the order of arrival.
 
-use crate::admission::{Activity, Candidate};
+use crate::clients::admission::{Activity, Candidate};
 use crate::connection::{Connection, Phase};
 use crate::machine::{Machine, Transport};
 use std::cell::{Cell, RefCell};

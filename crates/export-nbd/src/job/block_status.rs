@@ -3,7 +3,7 @@
 //! Invariant: an extent is called zero only if the device says so. Extents are multiples of the smallest block that
 //! clients may use, and lie inside the requested range. Spec: proto.md, "Metadata querying", "base:allocation".
 
-use crate::outbox::EXTENTS_MAX;
+use crate::connection::outbox::EXTENTS_MAX;
 use uraid_block::{Device, IoError, Range, Sector, Sectors};
 use uraid_nbd::StatusExtent;
 use uraid_nbd::metadata::{STATE_HOLE, STATE_ZERO};

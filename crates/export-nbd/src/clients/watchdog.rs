@@ -4,8 +4,8 @@
 //! Invariant: a client is never cut here if the server waits for nothing from it, or if it makes progress. While no
 //! request waits for memory, no client is cut in the middle of its work.
 
+use crate::clients::connections::Connections;
 use crate::connection::{Connection, Phase};
-use crate::connections::Connections;
 use crate::machine::{Machine, Transport};
 use crate::shared::Shared;
 use std::cmp::Reverse;

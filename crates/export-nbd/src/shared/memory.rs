@@ -4,9 +4,9 @@
 //! Invariant: memory for receiving and for reply headers is reserved, so replies can leave even if the clients' arena
 //! is full.
 
-use crate::limits::Limits;
 use crate::machine::Machine;
-use crate::shares::Shares;
+use crate::shared::limits::Limits;
+use crate::shared::shares::Shares;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};

@@ -1,19 +1,22 @@
 //! One connection: its state, answering its requests, sending the replies, ending it.
-//! Owns: [`Connection`], [`Phase`], the task that sends replies. Not here: receiving (`receiving`), the handshake and
-//! the requests (`reader`), deadlines (`watchdog`).
+//! Owns: [`Connection`], [`Phase`], the task that sends replies. Not here: replies that wait (`outbox`),
+//! receiving, the handshake and the requests (`reader`), deadlines (`watchdog`).
 //! Invariant: every request that was begun is answered once, unless the connection broke. Its buffers and permits are
 //! held until its reply has left.
 
-use crate::clear_queue::{ClearQueue, ClearRequest, ClearRequests, HasClears};
-use crate::export::Offer;
+pub(crate) mod outbox;
+pub(crate) mod progress;
+
+use crate::connection::outbox::{Outbox, Reply, next_send};
+use crate::connection::progress::{Awaited, ClientProgress};
+use crate::handshake::export::Offer;
 use crate::handshake::{ALLOCATION_ID, Agreement, Form};
 use crate::machine::{Machine, Transport};
-use crate::outbox::{Outbox, Reply, next_send};
-use crate::progress::{Awaited, ClientProgress};
+use crate::request::clear_queue::{ClearQueue, ClearRequest, ClearRequests, HasClears};
 use crate::request::{Refusal, error_code};
+use crate::shared::shares::{Account, Hold};
+use crate::shared::transfers::Transfers;
 use crate::shared::{Shared, SharedDevice};
-use crate::shares::{Account, Hold};
-use crate::transfers::Transfers;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;

@@ -1,19 +1,27 @@
 //! What all connections of one server share.
 //! Owns: [`Shared`]: exports, counters, whether the server stops; [`SharedDevice`]: the memory and the permits of one
 //! device's clients.
-//! Not here: the connections themselves (`connections`), waiting requests (`job`, `clear_queue`).
+//! Not here: the connections themselves (`connections`), waiting requests (`job`, `clear_queue`), who may
+//! hold how much memory (`shares`).
 //! Invariant: each device has its own shares, so a member of one array that does not answer stops no other array. A
 //! request that was begun is counted as running until it is answered.
 
-use crate::clear_queue::Lane;
-use crate::export::{Export, Offer};
-use crate::limits::Limits;
+pub(crate) mod limits;
+pub(crate) mod memory;
+pub(crate) mod news;
+pub(crate) mod shares;
+pub(crate) mod statistics;
+pub(crate) mod transfers;
+
+use crate::handshake::export::{Export, Offer};
 use crate::machine::Machine;
-use crate::memory::Memory;
-use crate::news::News;
-use crate::shares::Shares;
-use crate::statistics::Statistics;
-use crate::transfers::AllTransfers;
+use crate::request::clear_queue::Lane;
+use crate::shared::limits::Limits;
+use crate::shared::memory::Memory;
+use crate::shared::news::News;
+use crate::shared::shares::Shares;
+use crate::shared::statistics::Statistics;
+use crate::shared::transfers::AllTransfers;
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;

@@ -1,16 +1,20 @@
 //! Requests that wait for a device, and what they do there.
 //! Owns: [`Job`], [`JobQueue`] of one device, the tasks that run jobs. Not here: which worker takes a job (`workers`),
-//! trims and write-zeroes, which have a queue of their own (`clear_queue`).
+//! trims and write-zeroes, which have a queue and tasks of their own (`clear_queue`, `clears`).
 //! Invariant: a job that began runs to its end, even if its client leaves, and is answered once.
 
+pub(crate) mod block_status;
+pub(crate) mod clear_pieces;
+pub(crate) mod clears;
+pub(crate) mod workers;
+
+use crate::clients::connections::Connections;
 use crate::connection::{Answer, Connection};
-use crate::connections::Connections;
-use crate::limits::JOB_BYTES;
+use crate::job::workers::{Worker, Workers};
 use crate::machine::{Machine, Transport};
 use crate::shared::Shared;
-use crate::shares::Hold;
-use crate::status;
-use crate::workers::{Worker, Workers};
+use crate::shared::limits::JOB_BYTES;
+use crate::shared::shares::Hold;
 use std::future::poll_fn;
 use std::rc::Rc;
 use uraid_block::{Device, Fua, Range, Sector, WritePieces};
@@ -55,7 +59,7 @@ impl<M: Machine, T: Transport, D: Device + 'static> Job<M, T, D> {
             Operation::Flush => device.flush().await.map(|()| Answer::Done),
             Operation::Status { range, one } => {
                 let minimum = connection.offer().sizes.minimum;
-                status::extents(device, range, minimum, one).await.map(Answer::Status)
+                block_status::extents(device, range, minimum, one).await.map(Answer::Status)
             }
         };
         connection.answer(&request, result, hold);

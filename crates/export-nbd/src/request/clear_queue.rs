@@ -1,6 +1,6 @@
 //! Trims and write-zeroes that wait, and which of them is next.
 //! Owns: [`ClearQueue`] of one export, [`ClearRequests`] of one connection, how many run at a time.
-//! Not here: the tasks that run them (`clears`), the length and the effect of a piece (`pieces`).
+//! Not here: the tasks that run them (`clears`), the length and the effect of a piece (`clear_pieces`).
 //! Invariant: a waiting request costs its own bytes and no task. A connection is in the export's lane while its first
 //! waiting request may run, and only then.
 //!

@@ -3,7 +3,7 @@
 //! Invariant: no peer has more than its share of the connections. A connection with a request in flight is never closed,
 //! unless the client has stopped sending that request.
 
-use crate::limits::Limits;
+use crate::shared::limits::Limits;
 use std::collections::BTreeMap;
 use uraid_host::Peer;
 

@@ -5,10 +5,10 @@
 //! Invariant: a request that has to end early ends after a piece, with an error. A request with FUA is flushed after
 //! its last piece, before its answer.
 
-use crate::clear_queue::{ClearRequest, Group, Lane, ZEROES_MAX};
 use crate::connection::Connection;
 use crate::machine::{Machine, Transport};
 use crate::request::Clear;
+use crate::request::clear_queue::{ClearRequest, Group, Lane, ZEROES_MAX};
 use std::pin::pin;
 use std::time::Duration;
 use uraid_block::local::{Either, Permit, race};

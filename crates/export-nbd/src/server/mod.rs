@@ -1,22 +1,24 @@
 //! One shard's server: accepting clients, serving each, stopping.
-//! Owns: [`Server`]. Not here: one connection (`reader`, `connection`), which connection is closed for another (`admission`),
-//! deadlines (`watchdog`).
+//! Owns: [`Server`]. Not here: one connection (`reader`, `connection`), which connection is closed for another, and
+//! deadlines (`clients`), which shard serves a new connection (`spread`).
 //! Invariant: a connection is served from its arrival to its end by one call of [`Server::serve`]. A stop ends all of
 //! them.
 
-use crate::admission::{self, Admission};
+pub(crate) mod spread;
+
+use crate::clients::admission::{self, Admission};
+use crate::clients::connections::Connections;
+use crate::clients::watchdog::watch;
 use crate::connection::{Connection, Phase};
-use crate::connections::Connections;
-use crate::export::Export;
+use crate::handshake::export::Export;
 use crate::job::JobQueue;
-use crate::limits::{Limits, SPARE_CONNECTIONS};
 use crate::machine::{Machine, Transport};
-use crate::news::News;
 use crate::reader::{self, Queues};
+use crate::server::spread::Spread;
 use crate::shared::Shared;
-use crate::spread::Spread;
-use crate::statistics::Statistics;
-use crate::watchdog::watch;
+use crate::shared::limits::{Limits, SPARE_CONNECTIONS};
+use crate::shared::news::News;
+use crate::shared::statistics::Statistics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;

@@ -1,18 +1,21 @@
 //! One connection from its greeting to its end: the task that receives.
 //! Owns: [`serve`], the handshake with the client, reading requests, starting them. Not here: how bytes are received
-//! (`receiving`), what a request may do (`request`), answers (`connection`).
+//! (`receiver`), what a request may do (`request`), answers (`connection`).
 //! Invariant: a request is begun after it was checked, has its permits, and its payload has arrived completely.
 
-use crate::clear_queue::{ClearQueue, ClearRequest, LANES};
-use crate::clears;
+pub(crate) mod inbox;
+pub(crate) mod receiver;
+
 use crate::connection::{Answer, Connection};
 use crate::handshake::{Agreement, Form, Handshake, Outcome};
+use crate::job::clears;
 use crate::job::{Job, JobQueue, Operation};
 use crate::machine::{Machine, Transport};
-use crate::news::News;
-use crate::receiving::Receiver;
+use crate::reader::receiver::Receiver;
+use crate::request::clear_queue::{ClearQueue, ClearRequest, LANES};
 use crate::request::{Refusal, Work, check};
-use crate::shares::{Direction, Hold};
+use crate::shared::news::News;
+use crate::shared::shares::{Direction, Hold};
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::yield_now;

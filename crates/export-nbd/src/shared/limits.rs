@@ -3,7 +3,7 @@
 //! brings; enforcing the limits (`admission`, `watchdog`, `connection`).
 //! Invariant: the counted memory is that of all connections when each has all its requests in flight.
 
-use crate::clear_queue;
+use crate::request::clear_queue;
 use std::time::Duration;
 
 /// A connection without its waiting requests.

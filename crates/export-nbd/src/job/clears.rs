@@ -1,12 +1,12 @@
 //! The tasks that run trims and write-zeroes.
 //! Owns: [`start`], the tasks. Not here: which request is next and how many tasks there may be (`clear_queue`), the length
-//! and the effect of a piece (`pieces`).
+//! and the effect of a piece (`clear_pieces`).
 //! Invariant: while a request may run and a task may be started, there is a task for it.
 
-use crate::clear_queue::{ClearQueue, Lane, Next};
 use crate::connection::Connection;
+use crate::job::clear_pieces::clear_piece;
 use crate::machine::{Machine, Transport};
-use crate::pieces::clear_piece;
+use crate::request::clear_queue::{ClearQueue, Lane, Next};
 use std::rc::Rc;
 use uraid_block::Device;
 use uraid_block::local::yield_now;

@@ -5,8 +5,8 @@
 
 use crate::connection::Connection;
 use crate::handshake::Form;
-use crate::inbox::{Inbox, Room};
 use crate::machine::{Machine, Transport};
+use crate::reader::inbox::{Inbox, Room};
 use smallvec::SmallVec;
 use std::io::IoSliceMut;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Reads and writes in flight on the devices: those of one connection, and those of all.
 //! Owns: [`Transfers`]: whether other clients read or write beside a connection's trims and zeroes.
-//! Not here: what follows from it (`pieces`, `reader`).
+//! Not here: what follows from it (`clear_pieces`, `reader`).
 //! Invariant: one connection never has more in flight than all connections together.
 
 use std::cell::Cell;

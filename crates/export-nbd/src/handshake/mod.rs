@@ -1,10 +1,12 @@
 //! The server's side of the handshake, as a state machine from bytes to bytes.
 //! Owns: the answer to each option, what is agreed, the bounds of a handshake.
-//! Not here: sockets, deadlines (`connection`, `server`).
+//! Not here: what an export offers (`export`), sockets, deadlines (`reader`, `watchdog`).
 //! Invariant: any bytes, split anywhere, end the handshake or wait for more. At most [`OPTION_DATA_BYTES_MAX`] and a
 //! header are stored per client. Spec: proto.md, "Fixed newstyle negotiation".
 
-use crate::export::Offer;
+pub(crate) mod export;
+
+use crate::handshake::export::Offer;
 use uraid_nbd::handshake::{
     CLIENT_FLAGS_BYTES, EXPORT_NAME_ZEROES, OPTION_HEADER_BYTES, greeting, parse_client_flags, parse_export_name,
     push_option_error, push_option_reply,
@@ -334,5 +336,4 @@ fn find(offers: &[Offer], name: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
-#[path = "handshake_tests.rs"]
 mod tests;

@@ -1,10 +1,12 @@
 //! Checks requests against the offer.
 //! Owns: [`check`], [`Work`], [`Refusal`], and the protocol error for each failure.
-//! Not here: payloads, replies.
+//! Not here: payloads (`reader`), replies (`connection`), trims and write-zeroes that wait (`clear_queue`).
 //! Invariant: accepted work lies inside the export; no number from a client overflows.
 //! Spec: proto.md, "Request types", "Error values".
 
-use crate::export::Offer;
+pub(crate) mod clear_queue;
+
+use crate::handshake::export::Offer;
 use crate::handshake::{Agreement, Form};
 use uraid_block::{ErrorKind, Fua, Range, Sector, Sectors};
 use uraid_nbd::words::UNFRAGMENTED_BYTES;

@@ -4,7 +4,7 @@
 //! released then.
 
 use crate::handshake::Form;
-use crate::shares::Hold;
+use crate::shared::shares::Hold;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
