@@ -1,7 +1,7 @@
 //! Settings for all shards of one `run`.
 //! Owns: [`Options`]. Not here: what they do (`shard`, `ring`).
 
-use crate::panic_hook;
+use crate::process::panic_hook;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,16 +2,17 @@
 //! Owns: [`run`], [`Shard`], [`Local`]. Not here: settings (`options`), how tasks or I/O are driven.
 //! Invariant: mail from one shard to another arrives once and in order.
 
-use crate::door::Door;
 use crate::executor::Executor;
-use crate::mail::{Inbox, Post};
+use crate::executor::timers::Timers;
+use crate::mail::door::Door;
+use crate::mail::inbox::{Inbox, Post};
 use crate::options::{ARENAS, Options};
+use crate::process::signals::{self, Signal};
+use crate::process::{panic_hook, processors};
 use crate::ring::{Buffers, Driver, Holder, Kind, Wait};
-use crate::signals::Signal;
 use crate::sync::mpsc;
 use crate::sync::thread::{self, JoinHandle};
-use crate::timers::Timers;
-use crate::{panic_hook, processors, signals, sys};
+use crate::sys;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -9,7 +9,9 @@
 //! A waker that outlived its task finds another generation and does nothing. If the 24 bits have wrapped around, it
 //! causes one spurious poll.
 
-use crate::door::{self, Door};
+pub(crate) mod timers;
+
+use crate::mail::door::{self, Door};
 use crate::sync::thread_local;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};

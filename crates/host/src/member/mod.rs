@@ -12,6 +12,7 @@ mod claimed;
 mod cost;
 mod device;
 mod error;
+mod extents;
 #[cfg(test)]
 mod fake_ring;
 mod file;
@@ -33,6 +34,7 @@ mod watch;
 pub use claimed::{Claimed, Medium};
 pub use device::Member;
 pub use error::{Access, OpenError};
+pub use extents::{ExtentState, FileExtent, file_extents};
 pub use in_use::{Holder, holder, used_by_system};
 pub use overlay::Overlay;
 pub use path::PathState;

@@ -21,8 +21,8 @@ pub(crate) use merge::Limits;
 pub(crate) use request::{Buffers, Kind, Request, SEGMENTS_MAX, cut};
 pub use trace::{SIZE_CLASSES, Trace, TraceCounts, Traced, TracedKind};
 
-use crate::door::Door;
-use crate::timers::Timers;
+use crate::executor::timers::Timers;
+use crate::mail::door::Door;
 use answers::{Answer, LaneState, Query};
 use dispatch::{Merged, Spare, Which};
 use std::cell::{Cell, RefCell, UnsafeCell};

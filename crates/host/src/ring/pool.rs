@@ -4,8 +4,8 @@
 //! job: before the drop, the owner has waited for the jobs to end, or it leaks their memory.
 
 use super::{Completion, Kind, Request};
-use crate::door::Door;
-use crate::processors::Roaming;
+use crate::mail::door::Door;
+use crate::process::processors::Roaming;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard};
 use crate::sys;

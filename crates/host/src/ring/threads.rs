@@ -4,7 +4,7 @@
 
 use super::pool::Pools;
 use super::{Completion, Kind, Request, Ring, Wait};
-use crate::door::Door;
+use crate::mail::door::Door;
 use crate::sys;
 use std::sync::Arc;
 

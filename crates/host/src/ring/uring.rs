@@ -5,7 +5,7 @@
 use super::pool::Pools;
 use super::registered::Registered;
 use super::{Completion, Depth, Kind, Request, Ring, Wait};
-use crate::door::Door;
+use crate::mail::door::Door;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::io;
 use std::os::fd::RawFd;

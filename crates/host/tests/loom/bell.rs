@@ -1,4 +1,4 @@
-//! A bell whose waiters loom can see, in place of `src/bell.rs`.
+//! A bell whose waiters loom can see, in place of `src/mail/bell.rs`.
 //! Owns: [`Bell`]. Invariant: the same as there: once rung, it wakes its one waiter, which may also wake spuriously.
 
 use loom::sync::Notify;

@@ -1,10 +1,10 @@
 //! Mail between shards, and wakes from other threads, against shards that fall asleep.
-//! Owns: the models of `door` and `mail`. A shard here takes turns as `shard::turn` does, and waits only for its bell.
+//! Owns: the models of `mail::door` and `mail::inbox`. A shard here takes turns as `shard::turn` does, and waits only for its bell.
 //! Covered: no shard sleeps while mail or a wake is pending, mail arrives once and in order, no wait lasts for ever.
 //! Not covered: that a bell wakes a ring (the eventfd is loom's here), time, more than three threads.
 
-use crate::door::Door;
-use crate::mail::{Inbox, Post};
+use crate::mail::door::Door;
+use crate::mail::inbox::{Inbox, Post};
 use crate::sync::stores_are_swaps;
 use loom::thread;
 use std::cell::RefCell;

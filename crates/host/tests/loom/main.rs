@@ -19,10 +19,12 @@ mod arena;
 mod bell;
 #[path = "../../../block/src/buffer.rs"]
 mod buffer;
-#[path = "../../src/door.rs"]
-mod door;
-#[path = "../../src/mail.rs"]
-mod mail;
+#[path = "../../src/mail"]
+mod mail {
+    pub(crate) use crate::bell;
+    pub(crate) mod door;
+    pub(crate) mod inbox;
+}
 mod mailbox;
 #[path = "../../../block/src/pieces.rs"]
 mod pieces;

@@ -1,4 +1,4 @@
-//! A bell whose waiters shuttle can see, in place of the host's `src/bell.rs`.
+//! A bell whose waiters shuttle can see, in place of the host's `src/mail/bell.rs`.
 //! Owns: [`Bell`], finding it by its descriptor. Not here: when it is rung (`door`), waiting for it (`sys::poll`).
 //! Invariant: as there: once rung, it wakes its one waiter until it is silenced.
 

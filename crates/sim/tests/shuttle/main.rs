@@ -17,15 +17,17 @@
 
 mod bell;
 mod disk;
-#[path = "../../../host/src/door.rs"]
-mod door;
 #[path = "../../../host/src/executor/mod.rs"]
 mod executor;
 mod explore;
 mod judge;
 mod life;
-#[path = "../../../host/src/mail.rs"]
-mod mail;
+#[path = "../../../host/src/mail"]
+mod mail {
+    pub(crate) use crate::bell;
+    pub(crate) mod door;
+    pub(crate) mod inbox;
+}
 #[path = "../../../host/src/options.rs"]
 mod options;
 mod process;
@@ -35,14 +37,11 @@ mod ring;
 mod shard;
 mod sync;
 mod sys;
-#[path = "../../../host/src/timers.rs"]
-mod timers;
 mod world;
 
 use explore::{Mistake, Schedules, explore, install_hooks};
 use life::{Scenario, Trouble};
 use options::{Options, RingChoice};
-use process::{panic_hook, processors, signals};
 use std::time::Instant;
 use sync::MachineSabotage;
 use uraid_engine::sabotage::Sabotage;

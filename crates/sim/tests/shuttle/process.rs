@@ -1,4 +1,4 @@
-//! Replaces the host's `src/signals.rs`, `src/panic_hook.rs` and `src/processors.rs`.
+//! Replaces `signals`, `panic_hook` and `processors` of the host's `src/process`.
 //! Owns: functions of the same names that do nothing: there are no signals, and shuttle reports a panic as a finding.
 
 pub(crate) mod signals {

@@ -3,7 +3,7 @@
 //! child inherits. Not here: opening anything else.
 //! Invariant: a process that starts has room for its members, rings and mailboxes, and for clients.
 
-use crate::panic_hook;
+use crate::process::panic_hook;
 use crate::sys::{self, Errno};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;

@@ -2,7 +2,7 @@
 //! Owns: a thread for it where the limit on stacks is small. Not here: the stacks of shards, which their threads bring.
 //! Invariant: a limit that a shell or a container sets (`ulimit -s`) ends no command.
 
-use crate::privileges::drop_privileges;
+use crate::process::privileges::drop_privileges;
 use rustix::process::{Resource, getrlimit};
 use std::panic::resume_unwind;
 use std::thread::Builder;

@@ -3,7 +3,7 @@
 //! Invariant: until a task listens, the signals keep their default action. A SIGHUP that the process was started to
 //! ignore, as by nohup, stays ignored.
 
-use crate::limits;
+use crate::process::descriptors;
 use crate::sys::{self, Errno};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
@@ -75,7 +75,7 @@ fn noted() -> impl Iterator<Item = libc::c_int> {
 /// Installs the handlers: the signals no longer end the process. Returns the file that becomes readable when one has
 /// arrived; at most one task may wait for it.
 pub(crate) fn listen() -> &'static OwnedFd {
-    let bell = OWNED_BELL.get_or_init(limits::eventfd_or_end);
+    let bell = OWNED_BELL.get_or_init(descriptors::eventfd_or_end);
     BELL.store(bell.as_raw_fd(), Ordering::SeqCst);
     for signal in noted() {
         let handler: extern "C" fn(libc::c_int) = note;

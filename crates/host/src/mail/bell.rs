@@ -2,7 +2,8 @@
 //! Owns: [`Bell`]. Not here: when it is rung (`door`), who waits for it (`ring`).
 //! Invariant: once rung, it wakes every waiter until it is silenced.
 
-use crate::{limits, sys};
+use crate::process::descriptors;
+use crate::sys;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// An eventfd: readable once rung.
@@ -10,7 +11,7 @@ pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     pub(crate) fn new() -> Bell {
-        Bell(limits::eventfd_or_end())
+        Bell(descriptors::eventfd_or_end())
     }
 
     pub(crate) fn ring(&self) {

@@ -2,7 +2,7 @@
 //! Owns: [`Door`], the table from executor numbers to doors. Not here: the messages themselves.
 //! Invariant: what a thread stores before [`Door::knock`] is seen by the shard before it sleeps again.
 
-use crate::bell::Bell;
+use crate::mail::bell::Bell;
 use crate::sync::{AtomicBool, Mutex, RwLock, fence};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};

@@ -3,7 +3,7 @@
 //! Invariant: mail from one shard to another arrives once and in order. All mail of one turn leaves in one batch: one
 //! lock and at most one bell for each receiver.
 
-use crate::door::Door;
+use crate::mail::door::Door;
 use crate::sync::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
