@@ -4,34 +4,25 @@
 //! Invariant: a [`Superblock`] that exists was checked; encoding it gives the bytes that md itself would write.
 //! Spec: docs/format; docs/md/formats.md.
 
-mod add;
-pub mod bad_blocks;
-pub mod bitmap;
+mod change;
 mod crc32;
-pub mod create;
-mod features;
-pub mod file_system;
-mod find;
-pub mod journal;
-mod member_flag;
-mod name;
-pub mod partition;
-pub mod ppl;
-pub mod signature;
+mod logs;
+mod other_formats;
 mod superblock;
-pub mod update;
-pub mod uuid;
-mod version;
 
-pub use add::{
+pub use change::add::{
     Joining, ROLES_MAX, TooSmall, returned_superblock, roles_with, superblock as added_superblock, writes_before,
 };
-pub use features::Features;
-pub use find::{FindError, Found, OtherPlace, Standing, find};
-pub use member_flag::{FlagChange, MemberFlag, NoCopies};
-pub use name::{NameTooLong, SetName};
+pub use change::{create, update};
+pub use logs::{bad_blocks, bitmap, journal, ppl};
+pub use other_formats::{file_system, partition, signature};
+pub use superblock::features::Features;
+pub use superblock::find::{FindError, Found, OtherPlace, Standing, find};
+pub use superblock::member_flag::{FlagChange, MemberFlag, NoCopies};
+pub use superblock::set_name::{NameTooLong, SetName};
+pub use superblock::uuid;
+pub use superblock::version::Version;
 pub use superblock::{
     BadBlocks, Checksum, Disk090, Reshape, ReshapeError, ReshapePlan, ReshapeShape, Role, SUPERBLOCK_BYTES, Superblock,
     Superblock090, SuperblockError, TIME_SECONDS_MASK, location_v12,
 };
-pub use version::Version;

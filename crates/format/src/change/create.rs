@@ -7,8 +7,8 @@ mod bitmap;
 mod error;
 mod geometry;
 
-use crate::bitmap::BitmapImage;
-use crate::ppl::{PPL_HEADER_BYTES, PplHeader};
+use crate::logs::bitmap::BitmapImage;
+use crate::logs::ppl::{PPL_HEADER_BYTES, PplHeader};
 use crate::superblock::{HEADER_BYTES, data_offset_min};
 use crate::{BadBlocks, Features, FlagChange, Role, SUPERBLOCK_BYTES, SetName, Superblock, Version, bad_blocks};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};

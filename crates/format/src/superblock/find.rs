@@ -5,7 +5,7 @@
 //! superblock inside the data area of a damaged one is never taken.
 //! Spec: docs/md/formats.md#places-of-the-superblock; docs/format/superblock-1.md#several-superblocks-on-one-device.
 
-use crate::version::DEVICE_SECTORS_MIN;
+use crate::superblock::version::DEVICE_SECTORS_MIN;
 use crate::{SUPERBLOCK_BYTES, Superblock, SuperblockError, TIME_SECONDS_MASK, Version};
 use uraid_block::{Range, SECTOR_BYTES, Sector, Sectors};
 use uraid_layout::Level;

@@ -1,19 +1,25 @@
 //! The version-1 superblock at the places of 1.0, 1.1 and 1.2: bytes <-> facts; 0.90 is read into the same facts.
 //! Owns: parse, check, encode, the checksum, the role table. Not here: which of several superblocks is right
-//! (`engine`), the fields of 0.90 (`old`).
+//! (`find`, `engine`), the fields of 0.90 (`old`).
 //! Invariant: encode(parse(bytes)) gives the bytes back, for every superblock that md or mdadm writes.
 //! Spec: docs/format/superblock-1.md; docs/md/formats.md#version-1-superblock.
 
 mod error;
+pub(crate) mod features;
+pub(crate) mod find;
+pub(crate) mod member_flag;
 mod old;
 mod old_raw;
 mod places;
 mod raw;
 mod reshape;
+pub(crate) mod set_name;
+pub mod uuid;
+pub(crate) mod version;
 
-use crate::features::Features;
-use crate::name::SetName;
-use crate::version::{DEVICE_SECTORS_MIN, Version};
+use crate::superblock::features::Features;
+use crate::superblock::set_name::SetName;
+use crate::superblock::version::{DEVICE_SECTORS_MIN, Version};
 use raw::RawSuperblock;
 use uraid_block::{SECTOR_BYTES, Sector, Sectors, Slot, SlotSet};
 use uraid_layout::Level;

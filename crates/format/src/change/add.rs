@@ -10,8 +10,8 @@
 //!   joins        [superblock, bitmap, list]  |------ data ------|                     a smaller device: 1 MiB
 //! ```
 
-use crate::bitmap::BitmapImage;
-use crate::create::{self, Geometry};
+use crate::change::create::{self, Geometry};
+use crate::logs::bitmap::BitmapImage;
 use crate::superblock::HEADER_BYTES;
 use crate::{BadBlocks, Features, FlagChange, Role, SUPERBLOCK_BYTES, Superblock};
 use uraid_block::{SECTOR_BYTES, Sector, Sectors};
@@ -140,7 +140,7 @@ pub fn writes_before(superblock: &Superblock, bitmap: Option<&BitmapImage>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::create::{CreateOptions, NewMember, NewPolicy, create};
+    use crate::change::create::{CreateOptions, NewMember, NewPolicy, create};
     use crate::{SetName, Version};
     use uraid_layout::Level;
 

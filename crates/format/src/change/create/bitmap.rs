@@ -1,9 +1,9 @@
 //! Whether a new array gets a write-intent bitmap, where it goes, and its first bytes.
-//! Owns: the choice, what the bits cover. Not here: the arithmetic of its place (`geometry`), its bytes (`crate::bitmap`).
+//! Owns: the choice, what the bits cover. Not here: the arithmetic of its place (`geometry`), its bytes (`logs::bitmap`).
 //! Spec: docs/md/formats.md#what-mdadm-creates.
 
 use super::{BitmapPlacement, CreateError, CreateOptions, geometry};
-use crate::bitmap::{BitmapHeader, BitmapImage, BitmapVersion};
+use crate::logs::bitmap::{BitmapHeader, BitmapImage, BitmapVersion};
 use crate::{Superblock, Version};
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_layout::{Layout, Level};

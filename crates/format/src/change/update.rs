@@ -5,8 +5,8 @@
 //! the same places when it goes on.
 //! Spec: docs/format/ppl.md#where-an-update-puts-it; mdadm(8), `--update`.
 
-use crate::create::PPL_SECTORS;
-use crate::ppl::{PPL_HEADER_SECTORS, PPL_PARITY_MAX};
+use crate::change::create::PPL_SECTORS;
+use crate::logs::ppl::{PPL_HEADER_SECTORS, PPL_PARITY_MAX};
 use crate::{BadBlocks, Features, SUPERBLOCK_BYTES, SetName, Superblock, Version};
 use uraid_block::{Extent, SECTOR_BYTES, Sector, Sectors};
 use uraid_layout::Level;
@@ -301,7 +301,7 @@ fn place(superblock: &Superblock) -> Result<Extent<Sector>, UpdateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::create::{CreateOptions, NewMember, NewPolicy, create};
+    use crate::change::create::{CreateOptions, NewMember, NewPolicy, create};
 
     fn made(version: Version, level: Level, size: u64, policy: NewPolicy) -> Superblock {
         let options = CreateOptions {
