@@ -4,8 +4,8 @@
 //! memory, in an order that changes from round to round. GB/s counts every block of a row once, parity included.
 
 use crate::figures::{Interval, median};
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use uraid_parity::{Kernel, Lost, STREAMING_ROW_BYTES, Stores};

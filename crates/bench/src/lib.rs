@@ -9,31 +9,19 @@
 //!   table, plot ◄── measure: rounds of  array │ replay │ ideal  by the loop of `drive` ◄──┘
 //! ```
 
-mod beside_pass;
-mod bitmap;
-mod cycles;
-mod discard;
-mod drive;
 mod figures;
-mod flight;
 pub mod kernels;
 mod measure;
 pub mod nbd;
-mod on_shards;
-mod order;
-mod passes;
-pub mod plot;
-mod program;
+mod report;
 pub mod scenario;
 mod screen;
-mod shards;
-pub mod table;
 mod target;
-mod trace;
 mod work;
 
-pub use cycles::CyclesError;
 pub use measure::{Case, MeasureError};
+pub use report::{plot, table};
+pub use scenario::cycles::CyclesError;
 pub use screen::{Progress, Screen};
 use std::time::Duration;
 pub use target::{Target, Trial, TrialError};

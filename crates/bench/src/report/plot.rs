@@ -12,7 +12,7 @@
 //!   raid6, 8 members, ...   ideal     |──●────|      0.94 (0.93..1.00)
 //! ```
 
-use crate::table::{self, Latency, Row};
+use crate::report::table::{self, Latency, Row};
 use std::fmt::Write;
 
 /// The first bytes of every picture.

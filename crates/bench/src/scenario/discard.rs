@@ -2,14 +2,15 @@
 //! Owns: its arrays, counting member requests, the time on a processor. Not here: the runs of a discard (`layout`).
 //! Invariant: the members store nothing, so only the array's own work is measured.
 
-use crate::drive::thread_time;
+use crate::BenchError;
 use crate::figures::median;
 use crate::measure::MeasureError;
-use crate::on_shards::{self, on_shards};
+use crate::measure::drive::thread_time;
+use crate::measure::on_shards::{self, on_shards};
+use crate::measure::trace;
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use crate::target::{Target, Trial};
-use crate::{BenchError, trace};
 use uraid_arrays::{OnShard, Stop};
 use uraid_block::{Device, IoError, Range, Sector, Sectors};
 use uraid_layout::{Level, default_layout, parse_layout};

@@ -9,12 +9,12 @@
 //! ```
 //! A pass with a share gives way to clients. The others have a minimum that they do not reach, so that they do not.
 
-use crate::drive::{self, Place, Side};
 use crate::figures::{Interval, median};
+use crate::measure::drive::{self, Place, Side};
+use crate::measure::on_shards::{self, on_shards};
 use crate::measure::{Case, MeasureError, Prepared};
-use crate::on_shards::{self, on_shards};
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use crate::target::{Target, Trial};
 use crate::work::{Pattern, Work};
 use crate::{BenchError, Run};

@@ -4,9 +4,9 @@
 
 use crate::figures::{Interval, median};
 use crate::measure::MeasureError;
-use crate::on_shards::{self, members_on, on_shards};
+use crate::measure::on_shards::{self, members_on, on_shards};
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use crate::target::{Target, Trial, TrialError};
 use crate::{BenchError, Run};
 use std::rc::Rc;

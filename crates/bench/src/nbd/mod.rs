@@ -13,10 +13,10 @@ mod reader;
 mod uri;
 
 use crate::Run;
-use crate::drive::{no_latencies, thread_time};
 use crate::figures::{Interval, median};
+use crate::measure::drive::{no_latencies, thread_time};
+use crate::report::table::{self, Latency, Row};
 use crate::screen::Screen;
-use crate::table::{self, Latency, Row};
 use crate::work::{Request, Work, WorkError};
 pub use beside::Others;
 use connection::Connection;

@@ -4,10 +4,10 @@
 //! Invariant: a printed count covers only drains that returned, in a run in which every client returned, too.
 
 use crate::BenchError;
-use crate::flight::Flight;
-use crate::on_shards::{self, on_shards};
+use crate::measure::flight::Flight;
+use crate::measure::on_shards::{self, on_shards};
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Work};
 use hdrhistogram::Histogram;
@@ -126,7 +126,7 @@ async fn on_shard(
     screen: &dyn Screen,
 ) -> Result<Found, CyclesError> {
     let (local, array) = (&on.local, &on.arrays[0]);
-    let mut found = Found { times: crate::drive::no_latencies(), met: 0, requests: 0 };
+    let mut found = Found { times: crate::measure::drive::no_latencies(), met: 0, requests: 0 };
     let mut outcome = Ok(());
     let clients = Rc::new(Clients::default());
     let is_over_here = Rc::new(Cell::new(false));

@@ -1,7 +1,10 @@
 //! The work of a bench: fio's options, and the list of requests that they mean.
-//! Owns: [`Pattern`], [`Work`], [`Request`], parsing sizes, refusing impossible works. Not here: running it.
+//! Owns: [`Pattern`], [`Work`], [`Request`], parsing sizes, refusing impossible works. Not here: running it
+//! (`measure`), the member I/Os that it needs (`program`).
 //! Invariant: a request lies in the array and begins at a multiple of the block from the offset. Lists are the same in
 //! every run, so that two runs can be compared.
+
+pub(crate) mod program;
 
 use std::time::Duration;
 use uraid_arrays::SPIN;

@@ -3,12 +3,12 @@
 //! has the fewest requests (`layout`). Invariant: the raw figure comes from as many requests of the same size, spread
 //! over the members and never merged. Figures come from runs without a trace; the trace comes from a separate run.
 
-use crate::drive::Side;
 use crate::figures::median;
+use crate::measure::drive::Side;
+use crate::measure::on_shards::{self, on_shards};
 use crate::measure::{self, Case, Sample};
-use crate::on_shards::{self, on_shards};
+use crate::report::table::{self, Latency, Row, StreamTrace};
 use crate::screen::Screen;
-use crate::table::{self, Latency, Row, StreamTrace};
 use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Request, Work};
 use crate::{BenchError, Run, measure_error};

@@ -2,8 +2,8 @@
 //! Owns: [`Row`], the table, the JSON. Not here: how they were measured (`measure`).
 //! Invariant: both show the same figures. A ratio is computed within a round, its interval over all rounds.
 
-use crate::drive::Side;
 use crate::figures::{Interval, median};
+use crate::measure::drive::Side;
 use crate::measure::{Counted, Outcome, Sample};
 use crate::work::Work;
 use hdrhistogram::Histogram;

@@ -3,9 +3,9 @@
 //! Invariant: no device is accessed. The array is that of the plan, healthy or degraded, and has at most one request in
 //! flight.
 
-use crate::on_shards::NEVER;
-use crate::program::{MemberIo, Program, RowKernel, Verb};
+use crate::measure::on_shards::NEVER;
 use crate::work::Request;
+use crate::work::program::{MemberIo, Program, RowKernel, Verb};
 use std::panic::resume_unwind;
 use std::thread::ScopedJoinHandle;
 use uraid_arrays::{ArrayMail, MemberRequest, RecordedArray};

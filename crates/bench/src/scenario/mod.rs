@@ -1,14 +1,23 @@
 //! The scenarios: known performance reports as works that can be measured anywhere, and the two budgets of writes.
-//! Owns: [`ScenarioName`], the arrays and works of each scenario. Not here: measuring them (`measure`, `discard`).
+//! Owns: [`ScenarioName`], the arrays and works of each scenario. Not here: measuring them (`measure`), scenarios with a
+//! measurement of their own (a file each).
 //! Invariant: all members are memory or nothing, so that a scenario needs no disk and changes none.
+
+pub(crate) mod beside_pass;
+pub(crate) mod bitmap;
+pub(crate) mod cycles;
+pub(crate) mod discard;
+pub(crate) mod order;
+pub(crate) mod passes;
+pub(crate) mod shards;
 
 use crate::figures::{Interval, median};
 use crate::measure::{Case, DrainTime};
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Work};
-use crate::{BenchError, Run, beside_pass, bitmap, cycles, discard, order, passes, shards};
+use crate::{BenchError, Run};
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_engine::PassKind;

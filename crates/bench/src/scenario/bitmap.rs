@@ -6,12 +6,12 @@
 //!   round     no bitmap | a new one: each first write into a chunk waits for its bit | the same one: all bits are set
 //! ```
 
-use crate::drive::{self, Side};
 use crate::figures::{Interval, median};
+use crate::measure::drive::{self, Side};
+use crate::measure::on_shards::{self, on_shards};
 use crate::measure::{Case, MeasureError, Prepared};
-use crate::on_shards::{self, on_shards};
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use crate::target::{Target, Trial};
 use crate::work::{Pattern, Work};
 use crate::{BenchError, Run};

@@ -3,8 +3,8 @@
 //! shards (`measure`). Invariant: the loop, its clock, its counting and its buffers are the same for every side. A
 //! request of one piece allocates nothing here.
 
-use crate::flight::Flight;
-use crate::program::{MemberIo, Program, RowKernel, Steps, Verb};
+use crate::measure::flight::Flight;
+use crate::work::program::{MemberIo, Program, RowKernel, Steps, Verb};
 use crate::work::{Request, Work};
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};

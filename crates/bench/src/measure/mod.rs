@@ -1,17 +1,22 @@
 //! One work on one array, from the lists to the figures: rounds, in which all sides run one after the other.
-//! Owns: [`measure`], [`measure_in_turn`], [`Case`], [`Outcome`]. Not here: the loop (`drive`), the array (`target`).
+//! Owns: [`measure`], [`measure_in_turn`], [`Case`], [`Outcome`]. Not here: the loop (`drive`), what the array asks of
+//! its members (`trace`), the array (`target`).
 //! Invariant: each round has every side once, in an order that changes from round to round; all shards are in the same
 //! side at the same time.
 
+pub(crate) mod drive;
+pub(crate) mod flight;
+pub(crate) mod on_shards;
+pub(crate) mod trace;
+
 use crate::Run;
-use crate::drive::{self, Job, Lists, Place, Section, Side};
-use crate::flight::Flight;
-use crate::on_shards::{members_on, on_shards};
-use crate::program::{self, Room};
+use crate::measure::drive::{Job, Lists, Place, Section, Side};
+use crate::measure::flight::Flight;
+use crate::measure::on_shards::{members_on, on_shards};
 use crate::screen::Screen;
 use crate::target::Target;
-use crate::trace;
 use crate::work::Work;
+use crate::work::program::{self, Room};
 use hdrhistogram::Histogram;
 use std::cell::Cell;
 use std::future::Future;

@@ -2,11 +2,11 @@
 //! Owns: the two works and the ratios between them. Not here: measuring a work (`measure`).
 //! Invariant: both are measured in every round, so that a temporary slowdown of the machine affects both.
 
-use crate::drive::Side;
 use crate::figures::{Interval, median};
+use crate::measure::drive::Side;
 use crate::measure::{self, Case, Sample};
+use crate::report::table::{self, Row};
 use crate::screen::Screen;
-use crate::table::{self, Row};
 use crate::target::Target;
 use crate::work::Work;
 use crate::{BenchError, Run, measure_error};
