@@ -1,7 +1,7 @@
 //! linear: one member after the other.
 //! Owns: the map. Not here: anything shared (`plan`, `grid`). Spec: docs/md/address-mapping.md#linear.
 
-use crate::grid::bounded;
+use crate::levels::grid::bounded;
 use crate::plan::{Images, Place, Places, Stretch};
 use crate::{LayoutError, Spec};
 use uraid_block::{Sectors, Slot};

@@ -1,5 +1,10 @@
 //! The geometry of one array, as its superblock gives it.
-//! Owns: [`Spec`], the bounds of requests. Not here: whether a level allows it, where a sector lies (the level files).
+//! Owns: [`Spec`], the bounds of requests. Not here: levels (`level`), layouts' names (`names`), whether a level allows
+//! it, where a sector lies (`levels`).
+
+pub(crate) mod error;
+pub(crate) mod level;
+pub(crate) mod names;
 
 use crate::Level;
 use uraid_block::{ArrayRange, ArraySector, Sectors, Slot, SlotSet};

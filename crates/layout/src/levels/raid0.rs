@@ -10,7 +10,7 @@
 //!                    zone 2            8        is even, so it goes to the zone's first member; see `Zone::columns`)
 //! ```
 
-use crate::grid::{Chunk, Grid, bounded};
+use crate::levels::grid::{Chunk, Grid, bounded};
 use crate::plan::{Images, Place, Places, Stretch};
 use crate::{LayoutError, Spec};
 use uraid_block::{Sectors, Slot};

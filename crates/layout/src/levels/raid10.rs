@@ -12,7 +12,7 @@
 //!                   F  D  E
 //! ```
 
-use crate::grid::{Chunk, Divisor, Grid, bounded};
+use crate::levels::grid::{Chunk, Divisor, Grid, bounded};
 use crate::plan::{Images, Place, Places, Stretch};
 use crate::{LayoutError, Spec};
 use uraid_block::{Sectors, Slot, SlotSet};

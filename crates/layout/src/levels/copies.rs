@@ -2,11 +2,11 @@
 //! Owns: [`CopyLayout`]: plans of writes and discards, and which map answers. Not here: the formulas (the level files),
 //! the merger (`plan`).
 
-use crate::linear::Linear;
+use crate::levels::linear::Linear;
+use crate::levels::raid0::Raid0;
+use crate::levels::raid1::Raid1;
+use crate::levels::raid10::Raid10;
 use crate::plan::{self, Place, Places};
-use crate::raid0::Raid0;
-use crate::raid1::Raid1;
-use crate::raid10::Raid10;
 use crate::spec::Geometry;
 use crate::{Copies, CopyChoice, LayoutError, Plan, Spec};
 use uraid_block::{ArrayRange, ArraySector, MemberSector, Sectors, Slot, SlotSet};

@@ -1,7 +1,7 @@
 //! raid1: every member holds everything.
 //! Owns: the map. Not here: anything shared (`plan`). Spec: docs/md/address-mapping.md#raid1.
 
-use crate::grid::bounded;
+use crate::levels::grid::bounded;
 use crate::plan::{Images, Place, Places, Stretch};
 use crate::{LayoutError, Spec};
 use uraid_block::{Sectors, Slot};

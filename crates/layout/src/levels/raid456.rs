@@ -10,7 +10,7 @@
 //!  row 1   D4  D5  P   D3           row 1   D3  D4  D5  P   Q
 //! ```
 
-use crate::grid::{Chunk, Divisor, bounded};
+use crate::levels::grid::{Chunk, Divisor, bounded};
 use crate::plan::{self, Place, Places, Stretch};
 use crate::spec::Geometry;
 use crate::{Copies, CopyChoice, LayoutError, Plan, Row, RowBlock, RowMap, RowPart, Spec, rows};
