@@ -157,7 +157,7 @@ impl Kernel {
 /// The sets besides the portable one, the fastest last, and whether this processor can run each.
 fn tables() -> impl IntoIterator<Item = (bool, &'static Table)> {
     #[cfg(target_arch = "x86_64")]
-    return crate::x86::tables();
+    return crate::vector::x86::tables();
     #[cfg(not(target_arch = "x86_64"))]
     return [];
 }

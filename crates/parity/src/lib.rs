@@ -23,8 +23,6 @@ mod recover;
 mod table;
 #[cfg(any(test, target_arch = "x86_64"))]
 mod vector;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
 pub mod gf256;
 

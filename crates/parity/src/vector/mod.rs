@@ -12,6 +12,8 @@
 mod register;
 mod solve;
 mod sums;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
 
 use crate::portable;
 use crate::table::{Factors, Stores, Sum};
