@@ -1,7 +1,7 @@
 //! `--force` over all of them: every layout of two to six members, every order in which they left in three generations,
 //! every set of those that are given.
 //! Owns: a small model of which copies are how old. Not here: single situations (tests/assemble.rs), what superblocks say
-//! while a forced array is made consistent (`src/master/forced.rs`).
+//! while a forced array is made consistent (`src/state/master/forced.rs`).
 //! Invariant checked: nothing that a start without `--force` answers changes, and what is answered is the newest given.
 //!
 //! ```text

@@ -11,10 +11,19 @@ use std::path::{Path, PathBuf};
 
 /// From the top down; rooms beside each other, with a comma, do not import each other.
 const ORDERS: &[(&str, &str)] = &[
+    ("arrays", "run, recorded_array > build > array, barrier > world, recorder"),
+    ("bench", "scenario, nbd, kernels > report > measure > target > work > figures, screen"),
     ("blackbox", "bin > day, storm > filesystem, sectors > members > programs > nbd > random"),
+    ("block", "memory > device > pieces > buffer, error, sizes, slots, local > sync, units"),
     ("control", "client > runtime > report > protocol > member_name > asking > log > words"),
     ("doctor", "order, cost"),
     ("engine", "array > command > pass > steward, request > row > shard > state > assemble > words"),
+    ("export-fuse", "server > inbox, transfer > common > turns, memory, folder, errors"),
+    ("export-nbd", "server > reader > job > clients > connection > shared > request > handshake > machine"),
+    ("format", "change, other_formats > logs > superblock > crc32"),
+    ("host", "member, net, fuse > shard > ring > options, executor > mail > process > sys, sync"),
+    ("layout", "map > levels > plan, rows > spec"),
+    ("parity", "locate, recover > kernel > vector > portable > table > gf256, crc32c"),
     ("serve", "life > overseer > session > frontend > opening > memory > offline > stack > lines > background"),
     ("sim", "proof, crash > scenario > rig > judge > setup > machine > image > reference > random"),
     ("uraid", "bench, mount > copy, doctor, offline, serve > create, running > cli, shared"),
