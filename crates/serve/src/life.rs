@@ -98,13 +98,13 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
     }
     let (signal, asked) = (local.terminated(), session.clone());
     local.spawn(async move {
-        let name = match signal.await {
-            Signal::Terminate => "SIGTERM",
-            Signal::Interrupt => "SIGINT",
-            Signal::HangUp => "SIGHUP",
-            Signal::ProcessorTime => "SIGXCPU (the limit on processor time: ulimit -t, LimitCPU=)",
+        let signal = signal.await;
+        let more = match signal {
+            Signal::ProcessorTime => " (the limit on processor time: ulimit -t, LimitCPU=)",
+            Signal::Terminate | Signal::Interrupt | Signal::HangUp | Signal::Quit => "",
+            Signal::User1 | Signal::User2 | Signal::Alarm | Signal::Power => "",
         };
-        asked.ask_to_stop(name, None);
+        asked.ask_to_stop(&format!("{}{more}", signal.name()), None);
     });
     let outcome = session.live(&overseers).await;
     session.finish(outcome.clone());

@@ -220,14 +220,16 @@ fn an_array_is_stopped_clean_when_its_terminal_goes_unless_that_is_ignored() {
     let members = scratch.members("m", 2, 6 * MIB);
     scratch.create("hup", "-l 1 -n 2", &members);
     // As SIGTERM does, also while a client is connected that may write, which only `uraid stop` refuses.
-    for signal in [rustix::process::Signal::HUP, rustix::process::Signal::TERM] {
+    use rustix::process::Signal;
+    let signals = [(Signal::HUP, "SIGHUP"), (Signal::TERM, "SIGTERM"), (Signal::QUIT, "SIGQUIT")];
+    let others = [(Signal::USR1, "SIGUSR1"), (Signal::ALARM, "SIGALRM"), (Signal::POWER, "SIGPWR")];
+    for (signal, name) in signals.into_iter().chain(others) {
         let served = scratch.ready(&[], &members);
         let mut client = served.client();
         assert_eq!(client.write(0, &pattern(15, MIB as usize)).expect("connected"), 0);
         served.signal(signal);
         let done = served.end();
         assert_eq!(done.code, Some(0), "{done:?}");
-        let name = if signal == rustix::process::Signal::HUP { "SIGHUP" } else { "SIGTERM" };
         assert!(done.stderr.contains(&format!("hup: stops: {name}\n")), "{done:?}");
         let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
         assert!(shown.contains("State : clean\n"), "{shown}");

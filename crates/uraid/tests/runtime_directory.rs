@@ -163,9 +163,13 @@ fn what_another_user_has_put_in_the_place_of_the_private_directory_is_refused() 
     // Root's, which would be left alone, is not private.
     chown(&place, Some(0), None).expect("root may");
     fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).expect("root may");
-    refused(&format!("{} belongs to user 0 and has mode 755, expected mode 700;", place.display()));
+    refused(&format!("{} belongs to user 0 and has mode 755, expected this user and mode 700;", place.display()));
     user.give(&place);
-    refused(&format!("{} belongs to user {} and has mode 755, expected mode 700;", place.display(), user.id));
+    refused(&format!(
+        "{} belongs to user {} and has mode 755, expected this user and mode 700;",
+        place.display(),
+        user.id
+    ));
     fs::remove_dir(&place).expect("it is empty");
     symlink(&theirs, &place).expect("a link");
     lchown(&place, Some(65_534), None).expect("root may");

@@ -48,7 +48,7 @@ pub(super) enum Unfit {
         mode: u32,
     },
     /// It is below a directory for all users, and was not made by uraid.
-    #[error("{} belongs to user {owner} and has mode {mode:o}, expected mode 700", path.display())]
+    #[error("{} belongs to user {owner} and has mode {mode:o}, expected this user and mode 700", path.display())]
     NotPrivate {
         /// Which.
         path: PathBuf,

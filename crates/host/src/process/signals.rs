@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT, SIGHUP and SIGXCPU as events of a shard.
+//! SIGTERM, SIGINT, SIGHUP and other signals that end a process, as events of a shard.
 //! Owns: [`Signal`], the handlers, which only count and ring an eventfd. Not here: what to do about a signal.
 //! Invariant: until a task listens, the signals keep their default action. A SIGHUP that the process was started to
 //! ignore, as by nohup, stays ignored.
@@ -20,18 +20,51 @@ pub enum Signal {
     HangUp,
     /// SIGXCPU: the soft limit on processor time is used up.
     ProcessorTime,
+    /// SIGQUIT: Ctrl-\\ in a terminal.
+    Quit,
+    /// SIGUSR1, as some daemons take it for another log.
+    User1,
+    /// SIGUSR2.
+    User2,
+    /// SIGALRM: a timer that was set before this program was run.
+    Alarm,
+    /// SIGPWR: the power is about to fail.
+    Power,
+}
+
+impl Signal {
+    /// `SIGTERM`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Signal::Interrupt => "SIGINT",
+            Signal::Terminate => "SIGTERM",
+            Signal::HangUp => "SIGHUP",
+            Signal::ProcessorTime => "SIGXCPU",
+            Signal::Quit => "SIGQUIT",
+            Signal::User1 => "SIGUSR1",
+            Signal::User2 => "SIGUSR2",
+            Signal::Alarm => "SIGALRM",
+            Signal::Power => "SIGPWR",
+        }
+    }
 }
 
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static ARRIVED: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];
 static OWNED_BELL: OnceLock<OwnedFd> = OnceLock::new();
 
-/// In the order in which they are taken if several have arrived.
-const SIGNALS: [(libc::c_int, Signal); 4] = [
+/// In the order in which they are taken if several have arrived. Each would end the process at once, and leave what it
+/// serves to the next start as a power cut does.
+const SIGNALS: [(libc::c_int, Signal); 9] = [
     (libc::SIGTERM, Signal::Terminate),
     (libc::SIGINT, Signal::Interrupt),
     (libc::SIGHUP, Signal::HangUp),
     (libc::SIGXCPU, Signal::ProcessorTime),
+    (libc::SIGQUIT, Signal::Quit),
+    (libc::SIGUSR1, Signal::User1),
+    (libc::SIGUSR2, Signal::User2),
+    (libc::SIGALRM, Signal::Alarm),
+    (libc::SIGPWR, Signal::Power),
 ];
 
 extern "C" fn note(signal: libc::c_int) {

@@ -170,7 +170,7 @@ impl Cli {
         };
         if let Some(text) = topic_of(&words) {
             uraid_control::log::print(&text);
-            std::process::exit(0);
+            std::process::exit(i32::from(uraid_control::log::print_failed()));
         }
         if let Some(text) = instead_of(&words) {
             refuse(&text);

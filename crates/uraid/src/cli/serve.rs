@@ -55,8 +55,9 @@ LOG
   stderr, and all of it to NAME.log in the runtime directory (`uraid help files`); `uraid detail` shows where.
 
 SIGNALS
-  SIGTERM, SIGINT, SIGHUP, SIGXCPU  answer what is in flight, flush, mark the array clean, exit 0; a second one
-  changes nothing. Under nohup, SIGHUP stays ignored";
+  SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGPWR
+      answer what is in flight, flush, mark the array clean, exit 0; a second one changes nothing. Under nohup,
+      SIGHUP stays ignored";
 
 /// How members are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
