@@ -9,7 +9,7 @@
 //!   all others    serve the clients that shard 0 gives ... on mail Close let them finish, Closed to shard 0 ... End
 //! ```
 
-use crate::lines::progress::{PassLines, pass_word};
+use crate::lines::progress::PassLines;
 use crate::overseer::Overseer;
 use crate::overseer::control_socket;
 use crate::overseer::paths::WAITS_MAX;
@@ -258,19 +258,20 @@ async fn show_passes(array: Rc<HostArray>, name: String, is_made_good: bool) {
             let status = array.status();
             let has_result = !begun.and(status.usable.or(recovering(&status))).is_empty();
             let has_found = [progress.corrected, progress.unreadable, progress.skipped].iter().any(|it| !it.is_zero());
-            match progress.kind {
-                PassKind::Resync if is_made_good && !has_found => line.interrupted(),
-                PassKind::Recovery if !has_result => line.interrupted(),
-                PassKind::Recovery | PassKind::Replace | PassKind::Resync => line.finish(&progress),
-                // Its own line says how it went.
-                PassKind::Check | PassKind::Repair => line.interrupted(),
+            let needed_no_resync = progress.kind == PassKind::Resync && is_made_good && !has_found;
+            let lost_members = progress.kind == PassKind::Recovery && !has_result;
+            // The line of a pass by command is not this one.
+            if needed_no_resync || lost_members || progress.kind.is_by_command() {
+                line.interrupted();
+            } else {
+                line.finish(&progress);
             }
         }
         Err(PassError::Frozen(_)) => line.interrupted(),
         Err(PassError::Stopped) => {
             line.interrupted();
             let Some(pass) = array.status().pass else { return };
-            let (left, word) = (sizes::binary(pass.total - pass.done), pass_word(pass.kind));
+            let (left, word) = (sizes::binary(pass.total - pass.done), pass.kind.names().word);
             warn(&format!("{name}: stopped with {left} of its {word} left; the next start continues it"));
         }
     }

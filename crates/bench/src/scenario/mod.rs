@@ -14,13 +14,13 @@ pub(crate) mod shards;
 use crate::figures::{Interval, median};
 use crate::measure::{Case, DrainTime};
 use crate::report::table::{self, Row};
+use crate::scenario::passes::Measured;
 use crate::screen::Screen;
 use crate::target::{KIB, Target, Trial};
 use crate::work::{Pattern, Work};
 use crate::{BenchError, Run};
 use std::time::Duration;
 use uraid_block::Sectors;
-use uraid_engine::PassKind;
 use uraid_layout::Level;
 
 /// The period of drains.
@@ -153,10 +153,10 @@ pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row
             return Ok(rows);
         }
         ScenarioName::Raid10Discard => return discard::run(name.name(), screen),
-        ScenarioName::Resync => return passes::run(name.name(), PassKind::Resync, run, screen),
-        ScenarioName::Recovery => return passes::run(name.name(), PassKind::Recovery, run, screen),
-        ScenarioName::Replace => return passes::run(name.name(), PassKind::Replace, run, screen),
-        ScenarioName::Check => return passes::run(name.name(), PassKind::Check, run, screen),
+        ScenarioName::Resync => return passes::run(name.name(), Measured::Resync, run, screen),
+        ScenarioName::Recovery => return passes::run(name.name(), Measured::Recovery, run, screen),
+        ScenarioName::Replace => return passes::run(name.name(), Measured::Replace, run, screen),
+        ScenarioName::Check => return passes::run(name.name(), Measured::Check, run, screen),
         ScenarioName::BesidePass => return beside_pass::run(name.name(), run, screen),
         ScenarioName::Bitmap => return bitmap::run(name.name(), run, screen),
         ScenarioName::DrainCycles => return cycles::run(name.name(), run.cycles, screen),

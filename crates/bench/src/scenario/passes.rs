@@ -1,5 +1,5 @@
 //! The scenarios `resync`, `recovery`, `replace` and `check`: how fast a pass is, compared with plain reads of a member.
-//! Owns: their arrays, the rounds. Not here: the passes (`engine::passes`), clients beside them (`beside_pass`).
+//! Owns: their arrays, the rounds. Not here: the passes (`engine::pass`), clients beside them (`beside_pass`).
 //! Invariant: the pass and the plain reads read the same bytes of a member, in turn within each round.
 
 use crate::figures::{Interval, median};
@@ -16,7 +16,7 @@ use uraid_arrays::{ArrayMember, HostArray, OnShard, Stop};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::local::join_all;
 use uraid_block::{Device, IoError, Sector, Sectors, Slot};
-use uraid_engine::{PassKind, Place};
+use uraid_engine::Place;
 use uraid_format::Role;
 use uraid_host::{Access, ArenaBlocks, CLIENT_ARENA, Claimed, Local};
 
@@ -26,25 +26,34 @@ const MEMBERS: [&str; 2] = ["null:256M,bandwidth=500M", "mem:64M"];
 const BLOCK: Sectors = Sectors(2048);
 const DEPTH: u64 = 4;
 
-/// Measures a pass of this kind, with the same arrays for each kind.
-pub(crate) fn run(scenario: &str, kind: PassKind, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
+/// Which pass is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measured {
+    Resync,
+    Recovery,
+    Replace,
+    Check,
+}
+
+/// Measures this pass, with the same arrays for each.
+pub(crate) fn run(scenario: &str, pass: Measured, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     screen.print(&format!("== {scenario}\n\n"));
     for trial in Trial::redundant() {
         for member in MEMBERS {
             let mut target = Target::in_memory(&trial, member, 0, screen)?;
-            match kind {
-                PassKind::Resync => target.plan.is_dirty = true,
-                PassKind::Recovery => {
+            match pass {
+                Measured::Resync => target.plan.is_dirty = true,
+                Measured::Recovery => {
                     target.plan.members[1].place = Place::Recovering { slot: Slot(1), below: Sectors::ZERO };
                 }
-                PassKind::Replace => add_second(&mut target, member)?,
-                PassKind::Check | PassKind::Repair => {}
+                Measured::Replace => add_second(&mut target, member)?,
+                Measured::Check => {}
             }
             let what = format!("{scenario}; {}, {member}", target.describe());
             let failed = |source| BenchError::Measure { what: what.clone(), source };
             let rounds: Vec<Round> =
-                (0..run.rounds).map(|_| round(&target, kind)).collect::<Result<_, _>>().map_err(failed)?;
+                (0..run.rounds).map(|_| round(&target, pass)).collect::<Result<_, _>>().map_err(failed)?;
             let row = row(scenario, &what, &rounds);
             let ratio = table::ratio_text(row.ratio, row.ratio_low, row.ratio_high).unwrap_or_default();
             let (array, raw) = (row.array, row.raw.unwrap_or_default());
@@ -88,14 +97,14 @@ fn row(scenario: &str, what: &str, rounds: &[Round]) -> Row {
 
 /// Measures the pass that the start of the array begins, or a check, and plain reads of the same bytes of its first
 /// member.
-fn round(target: &Target, kind: PassKind) -> Result<Round, MeasureError> {
+fn round(target: &Target, measured: Measured) -> Result<Round, MeasureError> {
     let mut options = uraid_arrays::options_for(target.plan.layout.slots());
     let large = u32::try_from(2 * DEPTH * BLOCK.bytes().div_ceil(LARGE_BLOCK_BYTES as u64)).expect("some MiB");
     options.arenas[CLIENT_ARENA] = ArenaBlocks { small: 64, large };
     let used = target.plan.layout.member_used(Slot(0));
     let started_at = OnceLock::new();
     let start = async |array: &Rc<HostArray>| {
-        let is_check = matches!(kind, PassKind::Check | PassKind::Repair);
+        let is_check = measured == Measured::Check;
         if is_check {
             on_shards::start(array).await?;
         }

@@ -1,9 +1,9 @@
 //! An array's calls for checks and repairs, and for what every pass is told.
-//! Owns: these calls of [`Array`]. Not here: what they do (`passes::asked`).
+//! Owns: these calls of [`Array`]. Not here: what they do (`schedule::asked`).
 
 use super::Array;
 use crate::World;
-use crate::pass::passes::CheckError;
+use crate::pass::schedule::CheckError;
 use crate::words::findings::Checked;
 use crate::words::progress::{PassKind, SpeedLimits};
 

@@ -1,6 +1,6 @@
 //! An array's life: start, stop, status.
 //! Owns: [`Lifecycle`], what shard 0 has besides the request paths and how it is put together, the order of the steps.
-//! Not here: the single steps (`steward`, `recorder`, `passes`).
+//! Not here: the single steps (`steward`, `recorder`, `pass`).
 //! Invariant: the gate opens when the superblocks say truthfully what may be inconsistent. The array is marked clean only
 //! when all is on the members.
 

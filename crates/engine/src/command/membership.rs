@@ -1,6 +1,6 @@
 //! Members that join and leave a running array.
 //! Owns: [`Membership`], [`RemoveError`], the order of the steps, flags of members.
-//! Not here: why none can join (`join_error`), the devices on each shard (`places`), who opens and closes them (the caller), when a spare takes a slot (`passes`), superblocks
+//! Not here: why none can join (`join_error`), the devices on each shard (`places`), who opens and closes them (the caller), when a spare takes a slot (`take_slot`), superblocks
 //! (`recorder`).
 //! Invariant: a member that joins takes a slot only when every superblock lists it as a spare. A member that leaves has
 //! no slot, no request in flight, and no superblock that lists it, before its device is let go.
@@ -10,7 +10,7 @@
 //!   a place is reserved, no device yet         the array as it was
 //!   the caller installs it on every shard      the same
 //!   superblocks list it as a spare             the spare, if it is given
-//!   the state says so: it may take a slot      the same; see `passes`
+//!   the state says so: it may take a slot      the same; see `kinds::recovery`
 //!
 //!   a former member is installed as above      the array as it was
 //!   drain, the whole bitmap on it, superblocks

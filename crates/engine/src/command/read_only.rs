@@ -1,6 +1,6 @@
 //! An open array that becomes read-only by command, and takes writes again.
 //! Owns: [`AccessError`], the order of the steps. Not here: arrays that were opened read-only (`lifecycle`), what a
-//! read-only array refuses (`view`), superblocks (`recorder`), when passes go on (`passes`).
+//! read-only array refuses (`view`), superblocks (`recorder`), when passes go on (`schedule`).
 //! Invariant: while the array is read-only, nothing is written to any member. It becomes so only when all that was
 //! answered is durable, and the superblocks say so. It takes no write before they name every member that failed.
 //!

@@ -72,6 +72,7 @@ const ORDER: PassOrder = PassOrder {
     written_below: Sectors::ZERO,
     unreadable: SlotSet::EMPTY,
     by_bits: false,
+    fills: false,
 };
 
 impl<W: World> Corrector<W> {

@@ -1,6 +1,6 @@
 //! What a pass is told while it runs: to pause, to end, how fast it may be; and its share while clients are active.
 //! Owns: [`PassPace`], when the next window of this shard may begin. Not here: windows
-//! (`shard_pass`), who tells (`passes::asked`).
+//! (`shard_pass`), who tells (`schedule::asked`).
 //! Invariant: a task that waits here is in no epoch and holds no lock. It returns soon after the gate has closed.
 //!
 //! While clients are active, the windows of all shards together take at most a tenth of the time: a shard has one

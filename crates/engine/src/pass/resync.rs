@@ -1,39 +1,35 @@
-//! One window of copies, or of rows, made consistent by a resync, or recovered on members that do not hold it yet.
-//! Owns: comparing copies, recomputing parity, what a member in recovery gets, and one that replaces another. Not here: which windows, their locks
-//! (`shard_pass`), when a pass is needed and what follows (`passes`), windows of a check (`resync::check`).
-//! Invariant: readable data is never changed on parity levels, the canonical copy is never changed on mirrors, but by a
-//! repair.
+//! What the windows of passes have in common: reading a window, and making its rows consistent.
+//! Owns: [`Resync`], recomputing parity, also for members that do not hold their blocks yet. Not here: which windows, their
+//! locks (`shard_pass`), their pieces (`window`), what each kind of pass does with them (`kinds`), windows of a check
+//! (`resync::check`).
+//! Invariant: readable data is never changed on parity levels, but by a repair.
 
 mod check;
 
 use crate::row::io::RowIo;
 use crate::row::parity::{OldBytes, parities_agree, parity_of, recover_blocks};
 use crate::shard::buffers;
-use crate::shard::mail::{Call, STEWARD, Window};
+use crate::shard::mail::Window;
 use crate::shard::shared::Shared;
 use crate::shard::unsynced::Computable;
 use crate::state::recorded::FailureOutcome;
-use crate::state::view::SlotMember;
 use crate::words::failure::{Failure, ReadError};
 use crate::words::findings::Findings;
 use crate::words::mark::{self, Mark};
-use crate::words::progress::{PassCounts, PassKind, PassOrder, WINDOW};
+use crate::words::progress::{PassCounts, PassOrder};
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
-use uraid_block::{ErrorKind, IoError, Lease, MemberSector, Range, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_block::{ErrorKind, IoError, Lease, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
 use uraid_layout::{Row, RowMap};
 
-/// Pieces of a window that has an unreadable sector: 4 KiB.
-const SMALL_PIECE: u64 = 8;
-
 /// A block of a window: where it belongs, and its bytes where they could be read.
-struct Found {
-    slot: Slot,
-    at: MemberSector,
-    bytes: Option<Lease>,
+pub(super) struct Found {
+    pub(super) slot: Slot,
+    pub(super) at: MemberSector,
+    pub(super) bytes: Option<Lease>,
     /// The member lacks every sector of it, as its bad-block list says.
     lacks_all: bool,
     /// The list names some of its sectors, and not all.
@@ -41,7 +37,7 @@ struct Found {
 }
 
 /// Whether smaller pieces could show more: some sectors of a block could perhaps be read.
-fn is_mixed(found: &[Found]) -> bool {
+pub(super) fn is_mixed(found: &[Found]) -> bool {
     found.iter().any(|block| block.bytes.is_none() && !block.lacks_all)
 }
 
@@ -60,9 +56,9 @@ struct RowStretch {
 
 /// The windows of one array on one shard.
 pub(crate) struct Resync<W: World> {
-    shared: Rc<Shared<W>>,
+    pub(super) shared: Rc<Shared<W>>,
     /// Of parity levels.
-    rows: Option<Rc<RowIo<W>>>,
+    pub(super) rows: Option<Rc<RowIo<W>>>,
     /// Windows of a recovery that are being read; the others are being written. Members that merge the requests of
     /// windows side by side would else be read and written in turn, each while the others wait:
     ///
@@ -70,7 +66,7 @@ pub(crate) struct Resync<W: World> {
     ///   16 windows together    read |==|  |==|  |==|        8 at once    read |=|=|=|=|=|
     ///                          write   |==|  |==|  |==|                  write  |=|=|=|=|=|
     /// ```
-    reading: Rc<Semaphore>,
+    pub(super) reading: Rc<Semaphore>,
     /// Of the check or repair.
     pub(crate) findings: RefCell<Findings>,
 }
@@ -83,230 +79,22 @@ impl<W: World> Resync<W> {
         Resync { shared, rows, reading, findings: RefCell::default() }
     }
 
-    /// Passes over one window, which the caller has locked. If something in it cannot be read or written, the window is
-    /// repeated in small pieces, so that one bad sector affects only its own row of sectors.
-    pub(crate) async fn resync_window(&self, order: &PassOrder, window: Window) -> Result<PassCounts, IoError> {
-        let length = window.length.0;
-        assert!(length > 0 && length <= WINDOW, "a window fits one piece of the arena");
-        let mut unreadable = Vec::new();
-        let mut sum = match self.resync_piece(order, window).await? {
-            Some(counts) if length == 1 || !counts.is_mixed(order.kind) => {
-                unreadable.extend((counts.unreadable > 0).then_some(MemberSector(window.at)));
-                counts
-            }
-            Some(_) | None => self.resync_apart(order, window, &mut unreadable).await?,
-        };
-        if self.list_lacking(order, &unreadable).await? {
-            sum.listed += std::mem::take(&mut sum.unreadable);
-        }
-        // Not listed: `--force` may accept what parity gives.
-        sum.unreadable += sum.unknown;
-        Ok(sum)
-    }
-
-    /// Writes a window of a member that is known not to have it, from the others. In pieces of 4 KiB if it cannot be written
-    /// as a whole. Returns whether the others could give all of it.
-    pub(crate) async fn correct_window(&self, order: &PassOrder, window: Window) -> Result<bool, IoError> {
-        assert!(!order.unreadable.is_empty(), "a member lacks it");
-        let outcome = self.resync_piece(order, window).await?;
-        let mut is_given = outcome.is_some_and(|counts| counts.unreadable == 0);
-        if !is_given || outcome.is_some_and(|counts| counts.failed > 0 && window.length.0 > SMALL_PIECE) {
-            is_given = true;
-            for start in (0..window.length.0).step_by(SMALL_PIECE as usize) {
-                let small = window.part(start, SMALL_PIECE.min(window.length.0 - start));
-                is_given &= self.correct_piece(order, small).await?;
-            }
-        }
-        self.findings.borrow_mut().take();
-        Ok(is_given)
-    }
-
-    /// By single sectors where another member cannot give some of it, or where its list names some of it, too: what that one
-    /// has is compared, not written. Returns whether the others could give all of it.
-    async fn correct_piece(&self, order: &PassOrder, piece: Window) -> Result<bool, IoError> {
-        if self.resync_piece(order, piece).await?.is_some_and(|counts| counts.unreadable == 0) {
-            return Ok(true);
-        }
-        let mut is_given = true;
-        for start in 0..piece.length.0 {
-            let counts = self.resync_piece(order, piece.part(start, 1)).await?;
-            is_given &= counts.is_some_and(|counts| counts.unreadable == 0);
-        }
-        Ok(is_given)
-    }
-
-    async fn resync_apart(
-        &self,
-        order: &PassOrder,
-        window: Window,
-        unreadable: &mut Vec<MemberSector>,
-    ) -> Result<PassCounts, IoError> {
-        let length = window.length.0;
-        assert!(length > 1, "a single sector is always settled");
-        mark::hit(Mark::ResyncTakenApart);
-        let mut sum = PassCounts::default();
-        for start in (0..length).step_by(SMALL_PIECE as usize) {
-            let small = window.part(start, SMALL_PIECE.min(length - start));
-            let counts = self.resync_piece(order, small).await?;
-            if let Some(counts) = counts.filter(|counts| counts.unreadable == 0) {
-                sum.add(counts);
-                continue;
-            }
-            for start in 0..small.length.0 {
-                let sector = small.part(start, 1);
-                let counts = self.resync_piece(order, sector).await?.expect("a single sector is always settled");
-                unreadable.extend((counts.unreadable > 0).then_some(MemberSector(sector.at)));
-                sum.add(counts);
-            }
-        }
-        Ok(sum)
-    }
-
-    /// Lists these sectors on the members that the pass gives their content, because no member could give it: so one
-    /// sector is lost, and not the whole member. Returns whether they are listed.
-    async fn list_lacking(&self, order: &PassOrder, sectors: &[MemberSector]) -> Result<bool, IoError> {
-        if sectors.is_empty() {
-            return Ok(false);
-        }
-        let lacking: Vec<(usize, Range)> = self.shared.with_view(|view| {
-            let target = |slot: Slot| match order.kind {
-                PassKind::Replace => view.replacement(slot).filter(|second| Some(second.index) == order.second),
-                PassKind::Recovery => view.writable().contains(slot).then(|| view.member(slot)),
-                PassKind::Resync | PassKind::Check | PassKind::Repair => None,
-            };
-            let targets = order.recovering.iter().filter_map(target);
-            let of_target =
-                |target: SlotMember| sectors.iter().map(move |at| (target.index, target.range(*at, Sectors(1))));
-            targets.flat_map(of_target).collect()
-        });
-        if lacking.is_empty() {
-            return Ok(false);
-        }
-        self.shared.calls.call(STEWARD, Call::ListLacking(lacking)).await.listed()
-    }
-
-    /// `None`: something could not be read, and the piece is more than one sector.
-    async fn resync_piece(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
-        match (&self.rows, order.kind) {
-            (_, PassKind::Replace) => self.copy_block(order, piece).await,
-            (Some(rows), PassKind::Resync | PassKind::Recovery) => self.resync_rows(order, rows, piece).await,
-            (Some(rows), PassKind::Check | PassKind::Repair) => self.check_rows(order, rows, piece).await,
-            (None, PassKind::Resync) => self.resync_copies(order, piece).await,
-            (None, PassKind::Recovery) => self.recover_copy(order, piece).await,
-            (None, PassKind::Check | PassKind::Repair) => self.check_copies(order, piece).await,
-        }
-    }
-
-    /// Gives a member that does not hold its copy the first one that can be read.
-    async fn recover_copy(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
-        let Window { at, sector, length } = piece;
-        let at = MemberSector(at);
-        let to = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
-        let (readable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
-        if !writable.contains(to) {
-            return Ok(Some(PassCounts { unreadable: length.0, ..PassCounts::default() }));
-        }
-        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(sector)));
-        assert!(copies.contains(&(to, at)), "the member's own copy is recovered");
-        for (slot, place) in copies.iter().copied().filter(|(slot, _)| readable.contains(*slot)) {
-            let found = {
-                let _reads = self.reading.acquire(1).await;
-                self.read_window(std::iter::once((slot, place)), length).await?
-            };
-            let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
-            let failures = self.shared.write_block(to, at, &bytes).await;
-            let failed = self.settle_pass(&failures).await?;
-            return Ok(Some(PassCounts { failed, ..PassCounts::default() }));
-        }
-        mark::hit(Mark::RecoveryUnreadable);
-        Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() }))
-    }
-
-    /// Gives the member that replaces another one its block: from that one, or if it cannot read it, from the others.
-    async fn copy_block(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
-        let (at, length) = (MemberSector(piece.at), piece.length);
-        let slot = order.recovering.iter().next().expect("one member at a time is replaced");
-        let own = std::iter::once((slot, at));
-        let copies = match &self.rows {
-            Some(_) => SmallVec::new(),
-            None => self.shared.with_view(|view| view.in_order(self.shared.layout.copies(piece.sector))),
-        };
-        let others = copies.iter().copied().filter(|(other, _)| *other != slot);
-        for (from, place) in own.chain(others) {
-            if !self.shared.with_view(|view| view.readable().contains(from)) {
-                continue;
-            }
-            let found = {
-                let _reads = self.reading.acquire(1).await;
-                self.read_window(std::iter::once((from, place)), length).await?
-            };
-            let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
-            if from != slot {
-                mark::hit(Mark::ReplacedFromOthers);
-            }
-            let failure = self.shared.write_second(slot, order.second, at, bytes).await.err();
-            let failed = self.settle_pass(failure.as_slice()).await?;
-            return Ok(Some(PassCounts { failed, ..PassCounts::default() }));
-        }
-        match &self.rows {
-            // The block is computed, whether or not it can be read by now, and written to both members.
-            Some(rows) => self.resync_rows(order, rows, piece).await,
-            None => Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() })),
-        }
-    }
-
-    /// Copies the canonical copy over those that differ, and over those that are not read and have been recovered.
-    async fn resync_copies(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
-        let Window { sector: at, length, .. } = piece;
-        let (usable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
-        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(at)));
-        let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
-        let found = self.read_window(places, length).await?;
-        if length.0 > 1 && is_mixed(&found) {
-            return Ok(None);
-        }
-        let Some(canonical) = found.iter().position(|copy| copy.bytes.is_some()) else {
-            return Ok(Some(PassCounts { unreadable: length.0, ..PassCounts::default() }));
-        };
-        let mut window = PassCounts::default();
-        let mut failures = Vec::new();
-        for index in canonical + 1..found.len() + canonical {
-            assert_ne!(index % found.len(), canonical, "the canonical copy is never written");
-            let copy = &found[index % found.len()];
-            let right = found[canonical].bytes.as_ref().expect("the canonical copy was read");
-            if copy.bytes.as_ref().is_some_and(|bytes| bytes[..] == right[..]) {
-                continue;
-            }
-            mark::hit(Mark::ResyncCorrected);
-            window.corrected += length.0;
-            failures.extend(self.shared.write_block(copy.slot, copy.at, right).await);
-        }
-        let unread = writable.minus(usable);
-        for (slot, place) in copies.iter().copied().filter(|(slot, _)| unread.contains(*slot)) {
-            if order.writes(place).contains(slot) {
-                let right = found[canonical].bytes.as_ref().expect("the canonical copy was read");
-                failures.extend(self.shared.write_block(slot, place, right).await);
-            }
-        }
-        window.failed += self.settle_pass(&failures).await?;
-        Ok(Some(window))
-    }
-
-    /// Recomputes parity over the data and writes it where it differs.
-    async fn resync_rows(
+    /// Recomputes parity over the data and writes it where it differs. The slots in `computed` are computed, not read;
+    /// `reading` is held while blocks are read.
+    pub(super) async fn resync_rows(
         &self,
         order: &PassOrder,
         rows: &RowIo<W>,
         piece: Window,
+        computed: SlotSet,
+        reading: Option<&Rc<Semaphore>>,
     ) -> Result<Option<PassCounts>, IoError> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.view().readable();
-        let computed = if order.kind == PassKind::Replace { order.recovering } else { SlotSet::EMPTY };
         let is_read = |slot: &Slot| usable.contains(*slot) && !computed.contains(*slot);
         let present = (0..self.shared.layout.slots()).map(Slot).filter(is_read);
         let found = {
-            let is_recovery = order.kind == PassKind::Recovery;
-            let _reads = if is_recovery { Some(self.reading.acquire(1).await) } else { None };
+            let _reads = if let Some(reading) = reading { Some(reading.acquire(1).await) } else { None };
             self.read_window(present.map(|slot| (slot, at)), length).await?
         };
         if length.0 > 1 && is_mixed(&found) {
@@ -483,7 +271,7 @@ impl<W: World> Resync<W> {
     }
 
     /// Reads one block of every place, all at once. An unreadable one stays `None`; a member that is gone is failed.
-    async fn read_window(
+    pub(super) async fn read_window(
         &self,
         places: impl Iterator<Item = (Slot, MemberSector)>,
         length: Sectors,
@@ -548,7 +336,7 @@ impl<W: World> Resync<W> {
     }
 
     /// Returns how many there are.
-    async fn settle_pass(&self, failures: &[Failure]) -> Result<u64, IoError> {
+    pub(super) async fn settle_pass(&self, failures: &[Failure]) -> Result<u64, IoError> {
         if failures.is_empty() {
             return Ok(0);
         }

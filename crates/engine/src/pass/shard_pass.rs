@@ -1,6 +1,6 @@
 //! One shard's part of a pass: windows over the rows, or the units of copies, that this shard owns.
 //! Owns: [`Pass`], the order of windows, their locks, how far this shard has come. Not here: what is done in a window
-//! (`resync`), when a pass begins and what follows from its end (`passes`).
+//! (`window`, `kinds`), when a pass begins and what follows from its end (`schedule`).
 //! Invariant: a window holds the lock of its range, and is inside an epoch. Everything that this shard owns below
 //! [`Shared::in_sync_below`] is consistent, so a lower value is always safe.
 //!
@@ -27,7 +27,7 @@ use crate::shard::shared::Shared;
 use crate::state::view::Gate;
 use crate::words::findings::Mismatch;
 use crate::words::mark::{self, Mark};
-use crate::words::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Steering, WINDOW};
+use crate::words::progress::{self, PassCounts, PassOrder, PassReport, Steering, WINDOW};
 use crate::words::sabotage;
 use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
@@ -102,18 +102,14 @@ impl<W: World> Pass<W> {
         // A window fails if the array freezes. Then the tasks of the other windows end at the gate, too.
         let has_failed = outcomes.iter().any(Result::is_err);
         assert!(has_failed || self.in_flight.borrow().is_empty(), "every window was passed");
-        let is_whole = self.readable_below() >= progress::total_of(&self.shared.layout, order.kind).0;
-        if order.kind == PassKind::Resync && is_whole {
-            self.shared.unsynced.end_resync();
+        if self.readable_below() >= order.kind.total(&self.shared.layout).0 {
+            order.kind.end_on_shard(&self.shared);
         }
         self.is_running.set(false);
     }
 
     fn begin(&self, order: &PassOrder) {
-        self.below.set(match order.kind {
-            PassKind::Resync => self.shared.in_sync_below.get().0,
-            PassKind::Recovery | PassKind::Replace | PassKind::Check | PassKind::Repair => order.from.0,
-        });
+        self.below.set(order.kind.begins_at(&self.shared, order).0);
         self.take_findings();
         self.counts.set(PassCounts::default());
         self.unreadable_from.set(None);
@@ -189,20 +185,14 @@ impl<W: World> Pass<W> {
 
     /// Whether a member is left that the pass is for.
     fn has_member(&self, order: &PassOrder) -> bool {
-        match order.kind {
-            PassKind::Resync | PassKind::Check | PassKind::Repair => true,
-            PassKind::Recovery => !self.shared.with_view(|view| order.recovering.and(view.writable()).is_empty()),
-            PassKind::Replace => {
-                let second = |slot: Slot| self.shared.with_view(|view| Some(view.replacement(slot)?.index));
-                order.recovering.iter().any(|slot| second(slot) == order.second)
-            }
-        }
+        let is_there = |slot: Slot| self.shared.with_view(|view| order.kind.target(view, order, slot).is_some());
+        !order.fills || order.recovering.iter().any(is_there)
     }
 
     /// The next window that this shard owns.
     fn take_window(&self, order: &PassOrder) -> Option<Window> {
         let window = self.window_from(order, self.next.get());
-        let total = progress::total_of(&self.shared.layout, order.kind).0;
+        let total = order.kind.total(&self.shared.layout).0;
         let next = window.map_or(total, |window| window.at + window.length.0);
         assert!(next >= self.next.get(), "windows ascend");
         self.next.set(next);
@@ -218,7 +208,7 @@ impl<W: World> Pass<W> {
     /// How much of each member a window reads or writes, on average.
     fn of_member(&self, order: &PassOrder, window: &Window) -> Sectors {
         match &self.shared.layout {
-            Layout::Copies(_) if !matches!(order.kind, PassKind::Recovery | PassKind::Replace) => {
+            Layout::Copies(_) if !order.fills => {
                 let (copies, slots) = (self.shared.layout.copies_count(), self.shared.layout.slots());
                 Sectors(window.length.0 * u64::from(copies) / u64::from(slots))
             }
@@ -244,24 +234,17 @@ impl<W: World> Pass<W> {
         let below = self.in_flight.borrow().iter().copied().min().unwrap_or(self.next.get());
         assert!(below >= self.below.get(), "a pass only goes on");
         self.below.set(below);
-        match self.order.get().map(|order| order.kind) {
-            Some(PassKind::Resync) => {
-                let in_sync = self.readable_below();
-                assert!(in_sync >= self.shared.in_sync_below.get().0, "what is consistent stays so");
-                self.shared.in_sync_below.set(Sectors(in_sync));
-            }
-            Some(PassKind::Recovery | PassKind::Replace | PassKind::Check | PassKind::Repair) | None => {}
+        if let Some(order) = self.order.get() {
+            order.kind.note_below(&self.shared, Sectors(self.readable_below()));
         }
     }
 
     /// The first window at or after this sector that this shard owns: not longer than a block of the pass arena, in one
     /// unit, and within what the members hold contiguously.
     fn window_from(&self, order: &PassOrder, at: u64) -> Option<Window> {
-        match (&self.shared.layout, order.kind) {
-            (Layout::Copies(layout), PassKind::Recovery | PassKind::Replace) => {
-                self.window_of_member(layout, order, at)
-            }
-            (Layout::Copies(_) | Layout::Parity(_), _) => self.window_of_units(order, at),
+        match &self.shared.layout {
+            Layout::Copies(layout) if order.fills => self.window_of_member(layout, order, at),
+            Layout::Copies(_) | Layout::Parity(_) => self.window_of_units(order, at),
         }
     }
 
@@ -283,12 +266,7 @@ impl<W: World> Pass<W> {
                 at = end;
                 continue;
             }
-            let stretch = match order.kind {
-                PassKind::Resync => self.shared.intent.stretch_to_resync(at, total)?,
-                PassKind::Recovery if order.by_bits => self.shared.intent.stretch_to_recover(at, total)?,
-                // A check compares what no bit names, too: that is where it finds what went wrong unseen.
-                PassKind::Recovery | PassKind::Replace | PassKind::Check | PassKind::Repair => at..total,
-            };
+            let stretch = order.kind.stretch(&self.shared, order, at, total)?;
             if stretch.start > at {
                 // Another shard may own what comes next.
                 mark::hit(Mark::ResyncSkippedClean);
@@ -309,7 +287,7 @@ impl<W: World> Pass<W> {
     fn window_of_member(&self, layout: &CopyLayout, order: &PassOrder, at: u64) -> Option<Window> {
         let slot = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
         let (shards, own) = (u64::from(self.shared.world.shards()), self.shared.world.shard());
-        let total = progress::total_of(&self.shared.layout, PassKind::Recovery).0;
+        let total = order.kind.total(&self.shared.layout).0;
         let mut at = at;
         while at < total {
             let Some(sector) = layout.sector_of_copy(slot, MemberSector(at)) else {

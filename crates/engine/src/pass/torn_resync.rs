@@ -1,6 +1,6 @@
 //! Resyncs torn parts: what a freeze left half done.
 //! Owns: [`TornResync`], the writes that make torn parts whole. Not here: which parts are torn (`torn`), when this is
-//! done (`fail`), the pass over the whole array (`resync`).
+//! done (`fail`), the pass over the whole array (`kinds::resync`).
 //! Invariant: what readers see of a torn part stays: the canonical copy of a mirror, the data of a row. Members are not read
 //! where their lists name sectors, and need not take them.
 

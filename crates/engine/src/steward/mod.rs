@@ -34,7 +34,7 @@ use crate::shard::shared::Shared;
 use crate::shard::world::World;
 use crate::state::master::{Change, Master, Replace};
 use crate::state::view::{Epoch, Gate};
-use crate::words::progress::{self, PassKind, PassOrder, PassReport};
+use crate::words::progress::{self, PassOrder, PassReport};
 use crate::words::sabotage::{self, Sabotage};
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
@@ -130,8 +130,7 @@ impl<W: World> Steward<W> {
 
     /// What the shards have gone through.
     pub(crate) async fn passed(&self) -> Passed {
-        let fills = |order: &PassOrder| matches!(order.kind, PassKind::Recovery | PassKind::Replace);
-        let recovery = self.pass_order.get().filter(fills);
+        let recovery = self.pass_order.get().filter(|order| order.fills);
         if recovery.is_none() && self.master().resync_from().is_none() {
             return Passed { in_sync_below: progress::total(&self.shared.layout), recovered: None };
         }
@@ -164,7 +163,7 @@ impl<W: World> Steward<W> {
         let Some((order, below)) = recovered else { return };
         let ahead = if sabotage::is(Sabotage::RecoveredAhead) { Sectors(8) } else { Sectors::ZERO };
         let below = below + ahead;
-        if order.kind == PassKind::Replace {
+        if order.second.is_some() {
             for slot in order.recovering.iter() {
                 let copied = self.master().replacing(slot).filter(|(member, _)| Some(*member) == order.second);
                 if copied.is_some_and(|(_, copied)| copied < below) {
@@ -211,6 +210,7 @@ mod tests {
             written_below: Sectors::ZERO,
             unreadable: SlotSet::EMPTY,
             by_bits: false,
+            fills: true,
         };
         let report = |number, below| PassReport {
             number,

@@ -1,5 +1,5 @@
 //! Why a device cannot join a running array.
-//! Owns: [`AddError`], [`ReAddError`]. Not here: when they apply (`membership`, `passes`).
+//! Owns: [`AddError`], [`ReAddError`]. Not here: when they apply (`membership`, `take_slot`).
 
 use uraid_block::{IoError, Sectors, Slot};
 use uraid_layout::Level;

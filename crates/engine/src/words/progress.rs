@@ -1,11 +1,11 @@
 //! What a pass does and is told, how far it has come, and what it met: in a window, on a shard, in the array.
 //! Owns: [`PassKind`], [`PassOrder`], [`SpeedLimits`], [`Steering`], [`Progress`], [`PassReport`], [`PassCounts`], what
-//! there is to go through, the longest window. Not here: the pass (`shard_pass`, `passes`), keeping to limits (`pace`).
+//! there is to go through, the longest window. Not here: the pass (`shard_pass`, `schedule`), keeping to limits (`pace`).
 
 use crate::words::failure::Failure;
 use crate::words::mark::{self, Mark};
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
-use uraid_block::{MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
+use uraid_block::{MemberSector, SECTOR_BYTES, Sectors, SlotSet};
 use uraid_layout::Layout;
 
 /// The longest stretch that a pass reads of a member at once.
@@ -25,16 +25,6 @@ pub enum PassKind {
     Check,
     /// The same, and makes it agree.
     Repair,
-}
-
-impl PassKind {
-    /// Whether it runs because a command asked for it. The others run because the array needs them.
-    pub fn is_by_command(self) -> bool {
-        match self {
-            PassKind::Check | PassKind::Repair => true,
-            PassKind::Resync | PassKind::Recovery | PassKind::Replace => false,
-        }
-    }
 }
 
 /// The order of a pass: what each shard does with the part of the array that it owns.
@@ -58,6 +48,9 @@ pub(crate) struct PassOrder {
     pub(crate) unreadable: SlotSet,
     /// A recovery of members that lack only what a bitmap names: [`Call::BitsToRecover`](crate::shard::mail::Call) came before.
     pub(crate) by_bits: bool,
+    /// It gives the members in `recovering` what they do not hold, and superblocks say how far. On mirrors it goes over the
+    /// sectors of the member.
+    pub(crate) fills: bool,
 }
 
 impl PassOrder {
@@ -113,8 +106,8 @@ pub(crate) struct PassCounts {
 impl PassCounts {
     /// Whether smaller pieces of the window could end better. What a check or repair has found and written it does not
     /// find again: its failed writes are listed, and corrected in smaller pieces.
-    pub(crate) fn is_mixed(&self, kind: PassKind) -> bool {
-        self.unreadable > 0 || self.failed > 0 && !kind.is_by_command()
+    pub(crate) fn is_mixed(&self, is_by_command: bool) -> bool {
+        self.unreadable > 0 || self.failed > 0 && !is_by_command
     }
 
     /// What a member could not read was written again, and `failed` of it failed.
@@ -189,15 +182,5 @@ pub(crate) fn total(layout: &Layout) -> Sectors {
     match layout {
         Layout::Parity(layout) => Sectors(layout.rows_count() * layout.chunk().0),
         Layout::Copies(_) => layout.array_size(),
-    }
-}
-
-/// What a pass of this kind goes through.
-pub(crate) fn total_of(layout: &Layout, kind: PassKind) -> Sectors {
-    match (kind, layout) {
-        (PassKind::Resync | PassKind::Check | PassKind::Repair, _)
-        | (PassKind::Recovery | PassKind::Replace, Layout::Parity(_)) => total(layout),
-        // Every member of a mirror uses as much.
-        (PassKind::Recovery | PassKind::Replace, Layout::Copies(_)) => layout.member_used(Slot(0)),
     }
 }

@@ -10,7 +10,7 @@ use uraid_block::Sectors;
 use uraid_block::sizes;
 use uraid_control::log::{self, warn};
 use uraid_control::report::{PassProgress, duration};
-use uraid_engine::{PassKind, Progress};
+use uraid_engine::Progress;
 
 const TERMINAL_PERIOD: Duration = Duration::from_millis(100);
 const PLAIN_PERIOD: Duration = Duration::from_secs(5);
@@ -156,14 +156,14 @@ impl PassLines {
     }
 
     fn name(&self, progress: &Progress) -> String {
-        format!("{}{}", self.prefix, pass_word(progress.kind))
+        format!("{}{}", self.prefix, progress.kind.names().word)
     }
 
     fn say_end(&self, last: &Progress, line: ProgressLine) {
         let (name, total) = (self.name(last), sizes::binary(last.total));
         let mut text = format!("{name} done: {total} in {}", precise(line.moving.began.elapsed()));
         line.clear();
-        if last.kind == PassKind::Resync || !last.corrected.is_zero() {
+        if last.kind.names().always_tells_corrected || !last.corrected.is_zero() {
             text = format!("{text}, {} corrected", sizes::binary(last.corrected));
         }
         if !last.skipped.is_zero() {
@@ -174,14 +174,7 @@ impl PassLines {
             text = format!("{text}, {lacking} that no member could give: the new member's bad-block list names them");
         }
         if !last.unreadable.is_zero() {
-            let what = match last.kind {
-                PassKind::Resync => "the array stays marked dirty",
-                PassKind::Recovery => {
-                    "the new member gets all writes, but is not used for reads, so the array stays degraded"
-                }
-                PassKind::Replace => "the new member gets all writes, and the old one keeps its slot",
-                PassKind::Check | PassKind::Repair => "no member could give them",
-            };
+            let what = last.kind.names().if_unreadable;
             text = format!("{text}, {} unreadable: {what}", sizes::binary(last.unreadable));
         }
         if !last.unknown.is_zero() {
@@ -192,16 +185,6 @@ impl PassLines {
             );
         }
         warn(&text);
-    }
-}
-
-/// What /proc/mdstat calls a pass, also the copy of a member to another one; it calls a repair a resync.
-pub(crate) fn pass_word(kind: PassKind) -> &'static str {
-    match kind {
-        PassKind::Resync => "resync",
-        PassKind::Recovery | PassKind::Replace => "recovery",
-        PassKind::Check => "check",
-        PassKind::Repair => "repair",
     }
 }
 

@@ -2,7 +2,6 @@
 //! Owns: what is answered and said, what a report says of it. Not here: the steps (`engine`), how calls arrive (`control_socket`).
 
 use super::Overseer;
-use crate::lines::progress::pass_word;
 use serde_json::{Value, json};
 use uraid_block::Sectors;
 use uraid_control::log::with_causes;
@@ -72,7 +71,7 @@ impl Overseer {
         let name = self.name();
         match error {
             ChangeBitmapError::Busy(kind) => {
-                format!("{name}: a {} runs, or is due: `uraid wait {name}` waits for its end", pass_word(*kind))
+                format!("{name}: a {} runs, or is due: `uraid wait {name}` waits for its end", kind.names().word)
             }
             ChangeBitmapError::HasBitmap => {
                 format!("{name}: {error}; `uraid bitmap {name} none` takes it away, as for another chunk")

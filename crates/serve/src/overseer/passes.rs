@@ -3,7 +3,6 @@
 //! passes (`engine`), how calls arrive (`control_socket`).
 
 use super::Overseer;
-use crate::lines::progress::pass_word;
 use serde_json::{Value, json};
 use uraid_block::sizes::counted;
 use uraid_control::log::{warn, with_causes};
@@ -57,7 +56,7 @@ impl Overseer {
     fn check_text(&self, error: &CheckError) -> String {
         let text = match error {
             CheckError::ReadOnly => return self.is_read_only_text(),
-            CheckError::Busy(kind) => format!("a {} runs already, or is due", pass_word(*kind)),
+            CheckError::Busy(kind) => format!("a {} runs already, or is due", kind.names().word),
             CheckError::Paused => {
                 "resync, recovery, check and repair are paused: `uraid unfreeze` continues them".to_owned()
             }
@@ -98,7 +97,7 @@ impl Overseer {
         let list = checked.mismatches.iter().filter(|_| with_list);
         Some(CheckResult {
             array: self.name().to_owned(),
-            kind: pass_word(checked.kind).to_owned(),
+            kind: checked.kind.names().word.to_owned(),
             end: end_word(checked.end).to_owned(),
             done: progress.done.0,
             total: progress.total.0,
@@ -138,7 +137,7 @@ fn end_word(end: CheckEnd) -> &'static str {
 
 /// One line for the log.
 fn summary(checked: &Checked) -> String {
-    let (word, progress) = (pass_word(checked.kind), &checked.progress);
+    let (word, progress) = (checked.kind.names().word, &checked.progress);
     let mismatched = counted(progress.mismatched.0, "sector disagrees", "sectors disagree");
     let more = not_compared(progress.lacking.0, progress.skipped.0, progress.unreadable.0);
     format!("{word} {}: {mismatched}, {} corrected{more}", end_word(checked.end), progress.corrected.0)

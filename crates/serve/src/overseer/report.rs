@@ -13,7 +13,7 @@ use uraid_control::report::{
 };
 use uraid_control::{dates, log};
 use uraid_engine::view::Gate;
-use uraid_engine::{BadBlockList, MemberCounts, MemberState, PassKind, RequestKind, SpeedLimits, Status};
+use uraid_engine::{BadBlockList, MemberCounts, MemberState, ReportedAs, RequestKind, SpeedLimits, Status};
 use uraid_export_nbd::Statistics;
 
 impl Overseer {
@@ -40,11 +40,11 @@ impl Overseer {
         self.note_pace(&status);
         if let Some(pass) = status.pass {
             let progress = Some(self.pace.borrow().progress(pass.done, pass.total));
-            match pass.kind {
-                PassKind::Resync => report.resync = progress,
-                PassKind::Recovery | PassKind::Replace => report.recovery = progress,
-                PassKind::Check => report.check = progress,
-                PassKind::Repair => report.repair = progress,
+            match pass.kind.names().reported_as {
+                ReportedAs::Resync => report.resync = progress,
+                ReportedAs::Recovery => report.recovery = progress,
+                ReportedAs::Check => report.check = progress,
+                ReportedAs::Repair => report.repair = progress,
             }
         }
         bitmap::show(&status, &mut report);
@@ -177,12 +177,7 @@ fn state_words(status: &Status, is_stopping: bool) -> Vec<String> {
         words.push("degraded");
     }
     match status.gate {
-        Gate::Open => words.extend(status.pass.map(|pass| match pass.kind {
-            PassKind::Resync => "resyncing",
-            PassKind::Recovery | PassKind::Replace => "recovering",
-            PassKind::Check => "checking",
-            PassKind::Repair => "repairing",
-        })),
+        Gate::Open => words.extend(status.pass.map(|pass| pass.kind.names().state)),
         Gate::Closed if is_stopping => words.push("stopping"),
         Gate::Closed => words.push("starting"),
         Gate::NoNewWrites | Gate::ReadOnly => words.push("read-only"),

@@ -23,7 +23,7 @@ use crate::words::blame::{self, CopyFault, RowDifferences, RowFault};
 use crate::words::failure::Failure;
 use crate::words::findings::Mismatch;
 use crate::words::mark::{self, Mark};
-use crate::words::progress::{PassCounts, PassKind, PassOrder};
+use crate::words::progress::{PassCounts, PassOrder};
 use crate::words::sabotage::{self, Sabotage};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -44,9 +44,14 @@ struct RowBlocks<'a> {
 }
 
 impl<W: World> Resync<W> {
-    /// `None`: something could not be read, and the piece is more than one sector.
-    pub(super) async fn check_copies(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
-        let (Window { sector, length, .. }, kind) = (piece, order.kind);
+    /// `repairs`: writes what disagrees. `None`: something could not be read, and the piece is more than one sector.
+    pub(in crate::pass) async fn check_copies(
+        &self,
+        order: &PassOrder,
+        piece: Window,
+        repairs: bool,
+    ) -> Result<Option<PassCounts>, IoError> {
+        let Window { sector, length, .. } = piece;
         let usable = self.shared.with_view(|view| view.readable());
         let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(sector)));
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
@@ -67,7 +72,6 @@ impl<W: World> Resync<W> {
         }
         let of_sector =
             |sector: usize| blame::copy_fault(&bytes.iter().map(|copy| of(copy, sector)).collect::<Vec<_>>());
-        let writes = kind == PassKind::Repair;
         // Nearly always all is equal.
         let agree = bytes.iter().all(|copy| *copy == bytes[0]);
         let judged = if agree { Vec::new() } else { runs(length, of_sector) };
@@ -80,16 +84,16 @@ impl<W: World> Resync<W> {
             let differing: Vec<&Found> = fault.differing.iter().map(|index| known[index.index()]).collect();
             window.mismatched += count;
             let failed_before = failures.len();
-            for copy in differing.iter().filter(|_| writes) {
+            for copy in differing.iter().filter(|_| repairs) {
                 let right = &bytes[fault.kept][bytes_of(&run)];
                 let failed = self.shared.write_block(copy.slot, copy.at + start, right).await;
                 window.corrected += if failed.is_empty() { count } else { 0 };
                 failures.extend(failed);
             }
-            let is_corrected = writes && failures.len() == failed_before;
+            let is_corrected = repairs && failures.len() == failed_before;
             self.note_copies(&fault, &differing, sector + start, Sectors(count), is_corrected, start);
         }
-        if writes || window.mismatched == 0 {
+        if repairs || window.mismatched == 0 {
             for copy in &unread {
                 let failed = self.shared.write_block(copy.slot, copy.at, &content).await;
                 window.note_healed(length, &failed);
@@ -124,12 +128,13 @@ impl<W: World> Resync<W> {
         });
     }
 
-    /// `None`: something could not be read, and the piece is more than one sector.
-    pub(super) async fn check_rows(
+    /// `repairs`: writes what disagrees. `None`: something could not be read, and the piece is more than one sector.
+    pub(in crate::pass) async fn check_rows(
         &self,
         order: &PassOrder,
         rows: &RowIo<W>,
         piece: Window,
+        repairs: bool,
     ) -> Result<Option<PassCounts>, IoError> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.with_view(|view| view.readable());
@@ -146,7 +151,7 @@ impl<W: World> Resync<W> {
             assert!(!cut.is_zero() && start + cut.0 <= length.0, "a step goes on, inside the window");
             let map = rows.layout().row(Row(member / chunk));
             let stretch = RowStretch { at, start: Sectors(start), length: cut };
-            window.add(self.check_row(order.kind, &map, &found, &stretch).await?);
+            window.add(self.check_row(repairs, &map, &found, &stretch).await?);
             start += cut.0;
         }
         Ok(Some(window))
@@ -155,7 +160,7 @@ impl<W: World> Resync<W> {
     /// The part of a window that lies in one row.
     async fn check_row(
         &self,
-        kind: PassKind,
+        repairs: bool,
         map: &RowMap,
         found: &[Found],
         stretch: &RowStretch,
@@ -185,8 +190,7 @@ impl<W: World> Resync<W> {
             let of_sector = |sector: usize| blame::row_fault(differences.of(sector), &map.exponents);
             for (run, fault) in runs(length, of_sector).into_iter().filter(|(_, fault)| *fault != RowFault::Nothing) {
                 window.mismatched += run.len() as u64;
-                let right =
-                    if kind == PassKind::Repair { blocks.repaired(map, &differences, fault, &run) } else { Vec::new() };
+                let right = if repairs { blocks.repaired(map, &differences, fault, &run) } else { Vec::new() };
                 let failed_before = failures.len();
                 for (slot, right) in &right {
                     let failed = self.shared.write_block(*slot, at + Sectors(run.start as u64), right).await;
@@ -196,7 +200,7 @@ impl<W: World> Resync<W> {
                 self.note_row(map, fault, at, &run, !right.is_empty() && failures.len() == failed_before);
             }
         }
-        if !unread.is_empty() && (kind == PassKind::Repair || window.mismatched == 0) {
+        if !unread.is_empty() && (repairs || window.mismatched == 0) {
             for (slot, right) in blocks.unread(map, unread) {
                 let failed = self.shared.write_block(slot, at, right).await;
                 window.note_healed(length, &failed);

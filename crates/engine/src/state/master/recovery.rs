@@ -1,5 +1,5 @@
 //! Members that do not hold everything yet, and spares that may take a slot, in the state of an array.
-//! Owns: which these are, how their state changes together. Not here: when (`passes`), what they are given (`resync`).
+//! Owns: which these are, how their state changes together. Not here: when, and what they are given (`kinds::recovery`).
 
 use super::{Master, MemberState};
 use crate::{MemberPlan, Place, StartPlan};

@@ -1,6 +1,6 @@
 //! A member that is copied to another one, in the state of an array.
-//! Owns: the changes from the first write that goes to both, to the end. Not here: when (`passes::replace`), the copy
-//! (`resync`).
+//! Owns: the changes from the first write that goes to both, to the end. Not here: when, and the copy
+//! (`kinds::replace`).
 //! Invariant: the second member of a slot never has less than the first below `below`, and is read by no request.
 
 use super::{Master, MemberState};

@@ -1,17 +1,18 @@
 //! Passes by command: check and repair, and what every pass is told: pause, end, speed.
 //! Owns: [`CheckError`], when a check may begin, its order, its end and its result. Not here: what a window compares
-//! (`resync::check`), the passes that an array needs (`passes`).
+//! (`resync::check`), the passes that an array needs (`schedule`).
 //! Invariant: a check waits for no other pass, and no other pass waits for a check: a resync or recovery that becomes
 //! due ends it. A check changes no state of the array and no superblock.
 
-use super::{Next, PassOrder, Passes};
+use super::Next;
+use crate::pass::passes::Passes;
 use crate::shard::mail::{Answer, Call};
 use crate::shard::world::World;
 use crate::state::view::Gate;
 use crate::steward::NotNow;
 use crate::words::findings::{CheckEnd, Checked, Findings};
 use crate::words::mark::{self, Mark};
-use crate::words::progress::{self, PassKind, Progress};
+use crate::words::progress::{self, PassKind, PassOrder, Progress};
 use crate::words::progress::{SpeedLimits, Steering};
 use std::time::Duration;
 use uraid_block::IoError;
@@ -143,14 +144,6 @@ impl<W: World> Passes<W> {
         self.checked.borrow().clone()
     }
 
-    pub(super) async fn steer(&self, change: impl FnOnce(&mut Steering)) {
-        let mut steering = self.steering.get();
-        change(&mut steering);
-        self.steering.set(steering);
-        self.steward.shared.view_changed.notify_all();
-        self.steward.shared.calls.call_all(|| Call::Steer(steering)).await.into_iter().for_each(Answer::done);
-    }
-
     /// Passes over the array for a command.
     pub(super) async fn check(&self, kind: PassKind) {
         let order = self.order(kind);
@@ -158,7 +151,7 @@ impl<W: World> Passes<W> {
         self.pass_over_all(&order).await;
         // Only a flush makes durable what a repair wrote. A flush that fails makes its member fail or the array freeze,
         // and that is reported there.
-        let is_flushed = kind == PassKind::Check || self.flush().await;
+        let is_flushed = kind.skips_flush() || self.flush().await;
         let end = self.end_of(&order, is_flushed);
         let mismatches = self.steward.shared.calls.call_all(|| Call::TakeFindings).await;
         let mismatches = Findings::merge(mismatches.into_iter().map(Answer::findings));

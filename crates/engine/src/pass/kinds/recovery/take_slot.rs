@@ -1,10 +1,10 @@
 //! A member takes a slot that has none: a spare, or a former member with what it holds.
 //! Owns: the order of the steps until its recovery may begin. Not here: which spare takes which slot (`master`), who may
-//! return (`membership`), the recovery (`passes`), the second member of a slot (`replace`).
+//! return (`membership`), the recovery (`recovery`), the second member of a slot (`replace`).
 //! Invariant: superblocks list the member in the slot before a write goes to it, and its recovery begins when every
 //! write does.
 
-use super::Passes;
+use crate::pass::passes::Passes;
 use crate::shard::world::World;
 use crate::state::master::{Change, Membership};
 use crate::state::view::Gate;
@@ -17,7 +17,7 @@ use uraid_format::bitmap::BitmapImage;
 
 impl<W: World> Passes<W> {
     /// Gives a spare the slot of a member that has failed or is missing.
-    pub(super) async fn take_spare(&self) {
+    pub(in crate::pass) async fn take_spare(&self) {
         let steward = &self.steward;
         let before = steward.master().wanted_spare();
         // Older requests may still report a failure of the slot's last member. It must not be taken for the spare's.

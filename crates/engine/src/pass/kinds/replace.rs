@@ -1,6 +1,6 @@
 //! A member that is copied to another one, which then takes its slot.
-//! Owns: [`ReplaceError`], when a copy may begin, what its end changes. Not here: the copy (`resync`), writes that go to
-//! both members (`view`), the state (`master::replace`).
+//! Owns: [`ReplaceError`], [`ReplacePass`], when a copy may begin, its window, what its end changes. Not here: writes that
+//! go to both members (`view`), the state (`master::replace`).
 //! Invariant: the second member is read only when it holds everything and was flushed.
 //!
 //! ```text
@@ -18,19 +18,23 @@
 //!   the second one fails: the array is as it was
 //! ```
 
-use super::Passes;
-use crate::shard::mail::{Answer, Call};
+use super::pass_type::{PassNames, PassType, ReportedAs};
+use crate::pass::passes::Passes;
+use crate::pass::resync::Resync;
+use crate::shard::mail::{Answer, Call, Window};
 use crate::shard::world::World;
 use crate::state::master::{Change, MemberState, Replace};
-use crate::state::view::Epoch;
+use crate::state::view::{Epoch, SlotMember, View};
 use crate::steward::NotNow;
 use crate::words::mark::{self, Mark};
-use crate::words::progress::PassOrder;
+use crate::words::progress::{PassCounts, PassOrder};
+use crate::words::sabotage::{self, Sabotage};
+use smallvec::SmallVec;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::{Either, race};
-use uraid_block::{IoError, Slot};
+use uraid_block::{IoError, MemberSector, Sectors, Slot, SlotSet};
 use uraid_layout::Level;
 
 /// How long a member that was replaced may take for its last requests.
@@ -90,6 +94,96 @@ impl From<NotNow> for ReplaceError {
             NotNow::NotOpen => ReplaceError::NotOpen,
             NotNow::Frozen(error) => ReplaceError::Frozen(error),
         }
+    }
+}
+
+/// See [`PassKind::Replace`](crate::PassKind).
+pub(super) struct ReplacePass;
+
+impl PassType for ReplacePass {
+    const NAMES: PassNames = PassNames {
+        word: "recovery",
+        state: "recovering",
+        reported_as: ReportedAs::Recovery,
+        always_tells_corrected: false,
+        if_unreadable: "the new member gets all writes, and the old one keeps its slot",
+    };
+    const FILLS: bool = true;
+
+    fn is_due<W: World>(passes: &Passes<W>) -> bool {
+        passes.to_copy().is_some()
+    }
+
+    fn slots<W: World>(passes: &Passes<W>) -> SlotSet {
+        passes.to_copy().into_iter().collect()
+    }
+
+    fn recorded<W: World>(passes: &Passes<W>, slots: SlotSet) -> Sectors {
+        let master = passes.steward.master();
+        let copied = slots.iter().filter_map(|slot| master.copied_below(slot)).min();
+        copied.unwrap_or(Sectors::ZERO)
+    }
+
+    fn complete<W: World>(passes: &Passes<W>, order: &mut PassOrder) {
+        order.written_below = Sectors(u64::MAX);
+        let second = passes.to_copy().and_then(|slot| passes.steward.master().replacing(slot));
+        order.second = second.map(|(member, _)| member);
+    }
+
+    fn may_record<W: World>(passes: &Passes<W>, order: &PassOrder) -> bool {
+        passes.may_record_filled(order)
+    }
+
+    fn record<W: World>(passes: &Passes<W>, order: &PassOrder, below: Sectors) {
+        passes.record_filled(order, below);
+    }
+
+    fn skips_flush() -> bool {
+        sabotage::is(Sabotage::ReplaceUnflushed)
+    }
+
+    fn is_needless<W: World>(passes: &Passes<W>, order: &PassOrder) -> bool {
+        let second = |slot: Slot| passes.steward.master().replacing(slot).map(|(member, _)| member);
+        order.recovering.iter().all(|slot| second(slot) != order.second)
+    }
+
+    async fn end<W: World>(passes: &Rc<Passes<W>>, order: &PassOrder) {
+        let steward = &passes.steward;
+        let slot = order.recovering.iter().next().expect("one member at a time is replaced");
+        if Self::is_needless(passes, order) {
+            return;
+        }
+        if !passes.progress.get().unreadable.is_zero() {
+            mark::hit(Mark::CopyGivenUp);
+            passes.copy_given_up.set(passes.copy_given_up.get().with(slot));
+            return;
+        }
+        // The failure of another member may have no record yet.
+        while !steward.master().is_recorded() {
+            let version = steward.master().version();
+            if passes.recorder.record_up_to(version).await.is_err() || Self::is_needless(passes, order) {
+                return;
+            }
+        }
+        mark::hit(Mark::Replaced);
+        let first = steward.shared.with_view(|view| view.member(slot).index);
+        let epoch = steward.publish(Change::Replace(Replace::End(slot, steward.shared.world.now()))).await;
+        steward.shared.world.spawn(passes.clone().cut_off(first, epoch));
+        let version = steward.master().version();
+        // If this fails, the array has frozen, or another member has failed and the next round says all.
+        let _ = passes.recorder.record_up_to(version).await;
+    }
+
+    fn target(view: &View, order: &PassOrder, slot: Slot) -> Option<SlotMember> {
+        view.replacement(slot).filter(|second| Some(second.index) == order.second)
+    }
+
+    async fn window<W: World>(
+        windows: &Resync<W>,
+        order: &PassOrder,
+        piece: Window,
+    ) -> Result<Option<PassCounts>, IoError> {
+        windows.copy_block(order, piece).await
     }
 }
 
@@ -153,6 +247,11 @@ impl<W: World> Passes<W> {
         }
     }
 
+    /// The slot whose member is to be copied next.
+    fn to_copy(&self) -> Option<Slot> {
+        self.steward.master().replaced().find(|slot| !self.copy_given_up.get().contains(*slot))
+    }
+
     fn check_replace(&self, slot: Slot, with: Option<usize>) -> Result<usize, ReplaceError> {
         let (steward, master) = (&self.steward, self.steward.master());
         if !steward.shared.is_redundant() {
@@ -172,35 +271,6 @@ impl<W: World> Passes<W> {
         master.spare_to_replace(with).ok_or(none)
     }
 
-    /// Every shard has copied all that it owns, and the members were flushed; or one of the two members has failed. The
-    /// caller holds the transition.
-    pub(super) async fn end_copy(self: &Rc<Self>, order: &PassOrder) {
-        let steward = &self.steward;
-        let slot = order.recovering.iter().next().expect("one member at a time is replaced");
-        if self.is_needless(order) {
-            return;
-        }
-        if !self.progress.get().unreadable.is_zero() {
-            mark::hit(Mark::CopyGivenUp);
-            self.copy_given_up.set(self.copy_given_up.get().with(slot));
-            return;
-        }
-        // The failure of another member may have no record yet.
-        while !steward.master().is_recorded() {
-            let version = steward.master().version();
-            if self.recorder.record_up_to(version).await.is_err() || self.is_needless(order) {
-                return;
-            }
-        }
-        mark::hit(Mark::Replaced);
-        let first = steward.shared.with_view(|view| view.member(slot).index);
-        let epoch = steward.publish(Change::Replace(Replace::End(slot, steward.shared.world.now()))).await;
-        steward.shared.world.spawn(self.clone().cut_off(first, epoch));
-        let version = steward.master().version();
-        // If this fails, the array has frozen, or another member has failed and the next round says all.
-        let _ = self.recorder.record_up_to(version).await;
-    }
-
     /// Ends the requests of a member that was replaced, if it does not answer them: no command could, because it has no
     /// slot.
     async fn cut_off(self: Rc<Self>, member: usize, epoch: Epoch) {
@@ -209,6 +279,41 @@ impl<W: World> Passes<W> {
         if let Either::Right(()) = race(pin!(drained), shared.world.sleep(ANSWER_MAX)).await {
             mark::hit(Mark::ReplacedCutOff);
             shared.calls.call_all(|| Call::CutOff(member)).await.into_iter().for_each(Answer::done);
+        }
+    }
+}
+
+impl<W: World> Resync<W> {
+    /// Gives the member that replaces another one its block: from that one, or if it cannot read it, from the others.
+    async fn copy_block(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
+        let (at, length) = (MemberSector(piece.at), piece.length);
+        let slot = order.recovering.iter().next().expect("one member at a time is replaced");
+        let own = std::iter::once((slot, at));
+        let copies = match &self.rows {
+            Some(_) => SmallVec::new(),
+            None => self.shared.with_view(|view| view.in_order(self.shared.layout.copies(piece.sector))),
+        };
+        let others = copies.iter().copied().filter(|(other, _)| *other != slot);
+        for (from, place) in own.chain(others) {
+            if !self.shared.with_view(|view| view.readable().contains(from)) {
+                continue;
+            }
+            let found = {
+                let _reads = self.reading.acquire(1).await;
+                self.read_window(std::iter::once((from, place)), length).await?
+            };
+            let Some(bytes) = found.into_iter().find_map(|copy| copy.bytes) else { continue };
+            if from != slot {
+                mark::hit(Mark::ReplacedFromOthers);
+            }
+            let failure = self.shared.write_second(slot, order.second, at, bytes).await.err();
+            let failed = self.settle_pass(failure.as_slice()).await?;
+            return Ok(Some(PassCounts { failed, ..PassCounts::default() }));
+        }
+        match &self.rows {
+            // The block is computed, whether or not it can be read by now, and written to both members.
+            Some(rows) => self.resync_rows(order, rows, piece, order.recovering, None).await,
+            None => Ok((length.0 == 1).then_some(PassCounts { unreadable: 1, ..PassCounts::default() })),
         }
     }
 }
