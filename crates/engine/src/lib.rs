@@ -94,4 +94,4 @@ pub use words::failure::RequestKind;
 pub use words::findings::{CheckEnd, Checked, Mismatch};
 pub use words::join_error::{AddError, ReAddError};
 pub use words::progress::{PassKind, Progress, SpeedLimits};
-pub use words::{mark, sabotage, verdict};
+pub use words::{mark, verdict};

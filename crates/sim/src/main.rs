@@ -11,9 +11,9 @@ use uraid_sim::scenario::{Options, Source, run_recorded, run_seed};
 
 const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
   --crash-images   exhaustive crash images of tiny arrays instead, with options of its own
-  --self-check NAME  the engine makes mistakes on purpose, and each must be found: canaries, museum, marks or shrinking;
-                   in a build with both features
-  --prove SECONDS  long seeds for that time, then the museum; figures as one line of JSON; in a build with both features
+  --self-check NAME  which rare branches of the engine are taken: marks, in a build with that feature; the engine makes
+                   mistakes on purpose, and each must be found: canaries, museum or shrinking, by `cargo xtask canaries`
+  --prove SECONDS  long seeds for that time; figures as one line of JSON; only in a build with the feature `marks`
   --swarm          long seeds: 1,000 client operations and 20 faults each
   --marks          say which rare branches of the engine were taken; only in a build with the feature `marks`
   --verbose        print every event
@@ -21,7 +21,7 @@ const USAGE: &str = "usage: uraid-sim --seed N | --seeds A..B | --tape FILE|TEXT
   --hashes         print one line a seed: its number, trace hash and events
   --shrink         make the failing run of --seed or --tape small, and print it as a test
   --budget SECONDS for --shrink (60)
-  --sabotage NAME  let the engine make this mistake; only in a build with the feature `sabotage`";
+  --canary NAME    let the engine make this mistake; only in the build that `cargo xtask canaries` makes";
 
 struct Arguments {
     seeds: std::ops::Range<u64>,
@@ -34,7 +34,7 @@ struct Arguments {
     prints_hashes: bool,
     shrinks: bool,
     budget: Duration,
-    sabotage: Option<String>,
+    canary: Option<String>,
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -65,7 +65,7 @@ fn parse() -> Result<Arguments, String> {
         prints_hashes: false,
         shrinks: false,
         budget: Duration::from_secs(60),
-        sabotage: None,
+        canary: None,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -96,7 +96,7 @@ fn parse() -> Result<Arguments, String> {
                 let text = value()?;
                 wanted.proves = Some(Duration::from_secs(number(&text).ok_or(is_no_number(text))?));
             }
-            "--sabotage" => wanted.sabotage = Some(value()?),
+            "--canary" => wanted.canary = Some(value()?),
             "--swarm" => wanted.is_long = true,
             "--marks" if !cfg!(feature = "marks") => {
                 return Err("this build counts no marks; build it with `--features marks`".to_string());
@@ -115,46 +115,46 @@ fn parse() -> Result<Arguments, String> {
     Ok(wanted)
 }
 
-#[cfg(feature = "sabotage")]
-fn sabotage(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
-    use uraid_engine::sabotage::{Sabotage, set};
-    let find = |name: &str| Sabotage::ALL.into_iter().find(|mistake| format!("{mistake:?}") == name);
-    let mistake = match name {
-        None => None,
-        Some(name) => Some(find(name).ok_or(format!("{name} is no sabotage; there are {:?}", Sabotage::ALL))?),
-    };
-    Ok(move || set(mistake))
-}
-
-#[cfg(not(feature = "sabotage"))]
-fn sabotage(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
-    match name {
-        None => Ok(|| {}),
-        Some(_) => Err("this build has no sabotage; build it with `--features sabotage`".to_string()),
+#[cfg(feature = "canaries")]
+fn canary(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
+    use uraid_engine::canary::{names, set};
+    match name.filter(|name| names().all(|known| known != *name)) {
+        Some(name) => Err(format!("{name} is no canary; there are {:?}", names().collect::<Vec<_>>())),
+        None => Ok(move || set(name)),
     }
 }
 
-#[cfg(all(feature = "sabotage", feature = "marks"))]
+#[cfg(not(feature = "canaries"))]
+fn canary(name: Option<&str>) -> Result<impl Fn() + Sync, String> {
+    match name {
+        None => Ok(|| {}),
+        Some(_) => Err("this build has no canaries; `cargo xtask canaries` makes one".to_string()),
+    }
+}
+
+#[cfg(feature = "marks")]
 fn prove(time: Duration, threads: usize) -> ExitCode {
     // Panics are findings: do not print them.
     std::panic::set_hook(Box::new(|_| {}));
-    let figures = uraid_sim::proof::prove::prove(time, threads, |line| println!("{line}"));
-    println!("{}", figures.json());
-    if figures.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let sum = uraid_sim::proof::prove::swarm(time, threads);
+    println!("{}{sum}\n{}", sum.report(), sum.marks_report());
+    println!("{}", uraid_sim::proof::prove::json(&sum));
+    if sum.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-#[cfg(not(all(feature = "sabotage", feature = "marks")))]
+#[cfg(not(feature = "marks"))]
 fn prove(_: Duration, _: usize) -> ExitCode {
-    eprintln!("uraid-sim: --prove needs a build with `--features sabotage,marks`");
+    eprintln!("uraid-sim: --prove needs a build with `--features marks`");
     ExitCode::from(2)
 }
 
-#[cfg(all(feature = "sabotage", feature = "marks"))]
+#[cfg(feature = "marks")]
 fn self_check(name: &str) -> ExitCode {
     use std::cell::Cell;
     use uraid_sim::proof::self_check::ALL;
-    let Some((_, check)) = ALL.into_iter().find(|(of, _)| *of == name) else {
-        eprintln!("uraid-sim: {name} is no check; there are {:?}", ALL.map(|(name, _)| name));
+    let Some((_, check)) = ALL.iter().find(|(of, _)| *of == name) else {
+        let names: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
+        eprintln!("uraid-sim: {name} is no check of this build; there are {names:?}");
         return ExitCode::from(2);
     };
     // Panics are findings: do not print them.
@@ -174,9 +174,9 @@ fn self_check(name: &str) -> ExitCode {
     if failed.get() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-#[cfg(not(all(feature = "sabotage", feature = "marks")))]
+#[cfg(not(feature = "marks"))]
 fn self_check(_: &str) -> ExitCode {
-    eprintln!("uraid-sim: --self-check needs a build with `--features sabotage,marks`");
+    eprintln!("uraid-sim: --self-check needs a build with `--features marks`, or that of `cargo xtask canaries`");
     ExitCode::from(2)
 }
 
@@ -228,7 +228,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let on_thread = match sabotage(wanted.sabotage.as_deref()) {
+    let on_thread = match canary(wanted.canary.as_deref()) {
         Ok(on_thread) => on_thread,
         Err(error) => {
             eprintln!("uraid-sim: {error}");

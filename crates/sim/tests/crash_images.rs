@@ -31,29 +31,29 @@ fn the_counts_do_not_depend_on_the_threads() {
     assert_eq!(of(1), of(3));
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn every_mistake_that_a_crash_can_show_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
+    use uraid_engine::canary::set;
     let mut missed = Vec::new();
     for mistake in [
-        Sabotage::SkipDirtyMark,
-        Sabotage::SkipResync,
-        Sabotage::SkipRecord,
-        Sabotage::SkipCleanFlush,
-        Sabotage::SkipParity,
-        Sabotage::SkipFlush,
-        Sabotage::SkipFua,
-        Sabotage::AnswerEarly,
-        Sabotage::RecordOnce,
-        Sabotage::SkipRowFlush,
-        Sabotage::RowFlushByOldView,
-        Sabotage::LogUnwritten,
-        Sabotage::LogUnflushed,
+        "SkipDirtyMark",
+        "SkipResync",
+        "SkipRecord",
+        "SkipCleanFlush",
+        "SkipParity",
+        "SkipFlush",
+        "SkipFua",
+        "AnswerEarly",
+        "RecordOnce",
+        "SkipRowFlush",
+        "RowFlushByOldView",
+        "LogUnwritten",
+        "LogUnflushed",
     ] {
         let report = run(&short(2), || set(Some(mistake)));
         match report.findings.first() {
-            Some(finding) => println!("{mistake:?}: {} findings, first: {finding}", report.findings.len()),
+            Some(finding) => println!("{mistake}: {} findings, first: {finding}", report.findings.len()),
             None => missed.push(mistake),
         }
     }

@@ -12,6 +12,7 @@ mod vm;
 
 use crate::checks::figures;
 use crate::documents::{messages, wrap};
+use crate::mutants::canaries;
 use crate::programs::packages;
 use crate::proofs::{deny, fuzz, parsers, prove};
 use crate::runs::{ci, deep, demo};
@@ -41,6 +42,9 @@ cargo xtask prove [--time 5m] [--json]
                         erasures, kill -9
 cargo xtask mutants [--check | --quick | --tests | --short] [--resume] [--jobs N] [--only ID...]
                         the kept list of faults, each put into a copy of the code: which stage catches it
+cargo xtask canaries [check | canaries | museum | marks | shrinking | tests | shuttle [WORD]...]
+                        mistakes of the engine, put into a copy of the code: the simulator must find each; one of the
+                        checks, or all but shuttle's
 cargo xtask parsers [--short]
                         node_exporter, check_raid, jc, Glances and others read `mdstat` and `detail` in every state of an array
 cargo xtask deny        licences, origins and known weaknesses of the crates that we use; needs cargo-deny
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["prove", rest @ ..] => prove::run(rest),
         ["mutants", rest @ ..] => mutants::run(rest),
+        ["canaries", rest @ ..] => canaries::run(rest),
         ["figures", rest @ ..] => figures::run(rest),
         ["parsers"] => parsers::run(false).failed == 0,
         ["parsers", "--short"] => parsers::run(true).failed == 0,

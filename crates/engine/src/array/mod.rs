@@ -38,7 +38,6 @@ use crate::words::config::Config;
 use crate::words::join_error::{AddError, ReAddError};
 use crate::words::mark::Mark;
 use crate::words::progress::{self, Progress};
-use crate::words::sabotage;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::Semaphore;
@@ -493,7 +492,6 @@ impl<W: World> Device for Array<W> {
             return Ok(());
         }
         let permit = self.shared.admit_write(range).await?;
-        let fua = sabotage::fua(fua);
         let outcome = match &self.writer {
             Writer::Copies(mirror) => match self.shared.place_behind(range, fua) {
                 None => mirror.write(range, from, fua).await,
@@ -508,7 +506,6 @@ impl<W: World> Device for Array<W> {
 
     async fn flush(&self) -> Result<(), IoError> {
         let _inside = self.shared.admit_read().await?;
-        sabotage::answer_instead!(SkipFlush, Ok(()));
         let outcome = match &self.lifecycle {
             Some(lifecycle) => lifecycle.flusher.flush_round().await,
             None => self.shared.flush_members().await,
@@ -580,7 +577,7 @@ fn geometry_of<W: World>(layout: &Layout, members: &[W::Member], has_log: bool) 
     };
     let can_discard = is_certain && active().all(|member| !member.discard_granularity.is_zero());
     Geometry {
-        size: layout.array_size() + sabotage::past_end(layout),
+        size: layout.array_size(),
         logical_block: Sectors(1),
         physical_block: active().map(|member| member.physical_block).max().unwrap_or(Sectors(1)),
         chunk: layout.chunk(),

@@ -15,7 +15,6 @@ use super::error::{AssembleError, Duplicate, SetCount, Unsupported};
 use super::history::{Freshest, Table, could_run, freshest_history, split_brain, table};
 use super::{Candidate, Refusal, Refused};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use std::collections::BTreeMap;
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Role, Superblock, Version};
@@ -350,10 +349,6 @@ impl<'a> Sorter<'a> {
             return Ok(());
         }
         match self.table.get(&superblock.dev_number).copied() {
-            None if sabotage::is(Sabotage::EventsSlack) => {
-                self.table.insert(superblock.dev_number, own);
-                return self.admit(candidate);
-            }
             None => {
                 mark::hit(Mark::FaultyRefused);
                 self.refuse(candidate, Refusal::Faulty { found, recorded: expected });

@@ -7,7 +7,6 @@ use super::error::{AssembleError, Duplicate, PartlyRecovered};
 use super::ppl::{self, Logs, followed};
 use super::{AssembleOptions, Candidate, Forced, MemberPlan, Place, ReadOnlyReason, Refusal, Refused, StartPlan};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use std::collections::{BTreeMap, BTreeSet};
 use uraid_block::{Sectors, Slot, SlotSet};
 use uraid_format::{Features, Superblock, Version};
@@ -47,7 +46,6 @@ pub(super) fn start(
             Layout::new(&spec).map_err(AssembleError::Layout)?
         }
     };
-    let layout = if sabotage::is(Sabotage::Raid0OtherZones) { sabotage::other_zones(&layout) } else { layout };
     assert!(layout.can_serve(&usable), "an array starts with every sector");
     if !options.run && !options.force {
         check_recorded(candidates, &chosen, &usable)?;
@@ -60,7 +58,7 @@ pub(super) fn start(
     let read_only_besides = read_only_besides(candidates, &chosen, options, logs.is_some());
     let read_only = read_only(&chosen, read_only_besides);
     if is_dirty && is_degraded && !logs.as_ref().is_some_and(Logs::make_good) {
-        if !options.force && !sabotage::is(Sabotage::StartDirtyDegraded) {
+        if !options.force {
             mark::hit(Mark::DirtyDegradedRefused);
             let recovering = partly_recovered(candidates, &chosen, guessed);
             let (level, refused) = (level.name(), chosen.refused);

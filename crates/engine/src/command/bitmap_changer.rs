@@ -34,7 +34,6 @@ use crate::steward::recorder::Recorder;
 use crate::steward::{NotNow, Steward};
 use crate::words::mark::{self, Mark};
 use crate::words::progress::{self, PassKind};
-use crate::words::sabotage::{self, Sabotage};
 use std::cell::Cell;
 use std::rc::Rc;
 use uraid_block::local::{Notify, Permit, Semaphore};
@@ -202,9 +201,7 @@ impl<W: World> BitmapChanger<W> {
             self.current.set(Some(bitmap.clone()));
             (bitmap, steward.publish(Change::Bitmap(change)).await)
         };
-        if !sabotage::is(Sabotage::ListUndrained) {
-            steward.drain(epoch).await;
-        }
+        steward.drain(epoch).await;
         let outcome = self.list(&bitmap).await;
         match outcome {
             Ok(()) => {
@@ -246,9 +243,7 @@ impl<W: World> BitmapChanger<W> {
             return Err(ChangeBitmapError::Member { member, error });
         }
         // What was written before every write asked has no bit: it must not be lost.
-        if !sabotage::is(Sabotage::ListUnflushed) {
-            let _recorded = self.flusher.flush_round().await.map_err(|error| self.not_recorded(error))?;
-        }
+        let _recorded = self.flusher.flush_round().await.map_err(|error| self.not_recorded(error))?;
         let _one = steward.transition.acquire(1).await;
         self.check_open()?;
         if let Err((member, error)) = bitmap.begin_to_set().await {
@@ -291,9 +286,7 @@ impl<W: World> BitmapChanger<W> {
             self.check_remove()?;
             steward.apply(Change::Bitmap(BitmapChange::Unlist));
             let version = steward.master().version();
-            if !sabotage::is(Sabotage::DropListed)
-                && let Err(error) = self.recorder.record_up_to(version).await
-            {
+            if let Err(error) = self.recorder.record_up_to(version).await {
                 // Some superblocks may still list it. If the array takes writes again, all of them do.
                 steward.apply(Change::Bitmap(BitmapChange::List));
                 return Err(self.not_recorded(error));

@@ -29,7 +29,6 @@ use crate::steward::recorder::Recorder;
 use crate::words::bad_blocks::BadBlockList;
 use crate::words::mark::{self, Mark};
 use crate::words::progress::Progress;
-use crate::words::sabotage::{self, Sabotage};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -300,9 +299,6 @@ impl<W: World> Lifecycle<W> {
         }
         if steward.master().needs_resync() && !is_read_only {
             mark::hit(Mark::ResyncStopped);
-            if sabotage::is(Sabotage::StopSplits) {
-                self.recorder.record_apart().await;
-            }
         }
         self.commands.end().await;
         // A member's failure may not be in the superblocks yet. After this no superblock is written.

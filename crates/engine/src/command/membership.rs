@@ -32,7 +32,6 @@ use crate::steward::current_bitmap::CurrentBitmap;
 use crate::steward::recorder::Recorder;
 use crate::steward::{NotNow, Steward};
 use crate::words::join_error::{AddError, ReAddError};
-use crate::words::sabotage::{self, Sabotage};
 use std::rc::Rc;
 use std::sync::Arc;
 use uraid_block::local::Semaphore;
@@ -191,10 +190,7 @@ impl<W: World> Membership<W> {
             steward.apply(Change::Membership(Step::AddSpare(member)));
         }
         let version = steward.master().version();
-        let recorded = match sabotage::is(Sabotage::JoinUnrecorded) {
-            true => Ok(()),
-            false => self.recorder.record_up_to(version).await,
-        };
+        let recorded = self.recorder.record_up_to(version).await;
         let _one = steward.transition.acquire(1).await;
         let state = steward.master().members()[member];
         let error = match (state, recorded) {
@@ -242,7 +238,7 @@ impl<W: World> Membership<W> {
             return Err(ReAddError::Apart);
         }
         let expected = bitmap.events_cleared();
-        if found < expected && !sabotage::is(Sabotage::ReAddTooOld) {
+        if found < expected {
             return Err(ReAddError::TooOld { found, expected });
         }
         // Should it have run apart all the same, its own bits name what was written then.

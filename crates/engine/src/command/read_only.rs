@@ -27,7 +27,6 @@ use crate::command::lifecycle::Lifecycle;
 use crate::state::master::{Change, ReadOnly};
 use crate::state::view::{Gate, frozen_error};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use uraid_block::IoError;
 
 /// Why an array does not become read-only, or writable, now.
@@ -56,9 +55,7 @@ impl<W: World> Lifecycle<W> {
             return Ok(false);
         }
         let epoch = steward.publish(Change::ReadOnly(ReadOnly::RefuseWrites)).await;
-        if !sabotage::is(Sabotage::ReadOnlyUndrained) {
-            steward.drain(epoch).await;
-        }
+        steward.drain(epoch).await;
         let bitmap = self.bitmap.get();
         if let Some(bitmap) = &bitmap {
             bitmap.hold_clearing(true);

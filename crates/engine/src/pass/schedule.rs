@@ -186,14 +186,10 @@ impl<W: World> Passes<W> {
                 .for_each(Answer::done);
         }
         loop {
-            let is_skipped = kind.is_skipped();
-            if !is_skipped {
-                self.pass_over_all(&order).await;
-            }
+            self.pass_over_all(&order).await;
             // Copies that were made equal must not differ again after a crash, and a member that is read must not lose
             // what it was given. If this fails, the array has frozen, or the member has failed.
-            let skips_flush = kind.skips_flush();
-            let is_flushed = (self.is_over() || is_skipped) && (skips_flush || self.flush().await);
+            let is_flushed = self.is_over() && self.flush().await;
             // A stop or command that closes the gate holds the transition until it has opened it, or stopped the array.
             let _one = steward.transition.acquire(1).await;
             let gate = steward.master().gate();

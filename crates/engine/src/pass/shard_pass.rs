@@ -28,7 +28,6 @@ use crate::state::view::Gate;
 use crate::words::findings::Mismatch;
 use crate::words::mark::{self, Mark};
 use crate::words::progress::{self, PassCounts, PassOrder, PassReport, Steering, WINDOW};
-use crate::words::sabotage;
 use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -155,11 +154,7 @@ impl<W: World> Pass<W> {
             }
             let Some(window) = self.take_window(order) else { return Ok(()) };
             drop(turn);
-            let _lock = if sabotage::locks_window(order.kind.is_by_command()) {
-                Some(self.shared.locks.guard(locked(&self.shared, &window)).await)
-            } else {
-                None
-            };
+            let _lock = self.shared.locks.guard(locked(&self.shared, &window)).await;
             if !self.shared.torn.is_empty() {
                 // A write of these rows may have been refused half done while this window waited for its lock.
                 return Err(ErrorKind::Frozen.into());

@@ -11,7 +11,6 @@ use crate::state::recorded::Recorded;
 use crate::state::view::View;
 use crate::words::failure::Failure;
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use crate::words::verdict::Operation;
 use smallvec::SmallVec;
 use std::future::poll_fn;
@@ -90,7 +89,7 @@ impl<W: World> Mirror<W> {
                     places.push(MemberRun::of(slot, &second, at, range.length));
                 }
             });
-            (is_one_piece && !sabotage::is_of_mirror_writes()).then(|| OnePiece { recorded: Recorded::by(view) })
+            is_one_piece.then(|| OnePiece { recorded: Recorded::by(view) })
         })
     }
 
@@ -119,19 +118,10 @@ impl<W: World> Mirror<W> {
             return Err(ErrorKind::TooManyLost.into());
         }
         assert!(!plan.runs.is_empty(), "a write that is not empty has runs");
-        sabotage::answer_instead!(AnswerEarly, self.shared.settle(&view, &[]).await);
-        sabotage::answer_instead!(NeverAnswer, std::future::pending().await);
-        let outcomes = join_each(of_members(&view, &plan).map(async |(run, of_member)| {
-            sabotage::write_run_instead!(
-                &self.shared,
-                plan.runs[0].slot,
-                run,
-                of_member,
-                gather(&plan, run, from),
-                fua
-            );
-            self.shared.write_run(&of_member, gather(&plan, run, from), fua).await
-        }));
+        let outcomes = join_each(
+            of_members(&view, &plan)
+                .map(async |(run, of_member)| self.shared.write_run(&of_member, gather(&plan, run, from), fua).await),
+        );
         self.settle_runs(&view, range, outcomes.await).await
     }
 
@@ -177,7 +167,7 @@ impl<W: World> Mirror<W> {
         match (late_failures, recorded) {
             (None, Some(recorded)) if has_copy => {
                 mark::hit(Mark::Behind);
-                let held = if sabotage::is(Sabotage::BehindUnheld) { None } else { Some(permit.into_owned(shared)) };
+                let held = permit.into_owned(shared);
                 let task = shared.clone();
                 shared.world.spawn(async move {
                     task.end_behind(range, &late.await).await;
@@ -221,10 +211,9 @@ impl<W: World> Mirror<W> {
     /// it stays; one that is gone is failed.
     pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.shared.view();
-        let plan = sabotage::zones_to_discard(&self.layout).plan_discard(range, &view.writable());
-        let outcomes = join_each(of_members(&view, &plan).map(async |(planned, run)| {
-            let range = sabotage::range_to_discard(&self.shared.layout, plan.runs[0].slot, planned, run.range);
-            let outcome = self.shared.members.get(run.index).discard(range).await;
+        let plan = self.layout.plan_discard(range, &view.writable());
+        let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| {
+            let outcome = self.shared.members.get(run.index).discard(run.range).await;
             outcome.map_err(|error| run.failure(Operation::Write, error))
         }));
         let is_gone =

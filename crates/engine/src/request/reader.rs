@@ -10,7 +10,6 @@ use crate::shard::shared::Shared;
 use crate::state::view::{Copies, Gate, SlotMember, View};
 use crate::words::failure::{ReadError, RequestKind};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage;
 use crate::{Pool, World};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -139,7 +138,6 @@ impl<W: World> Reader<W> {
             Ok(OnePlace { slot, .. }) => Box::pin(self.read_beside(range, into, slot)).await,
             Err(choice) => Box::pin(self.read_pieces(range, into, choice)).await,
         };
-        sabotage::leak(self.shared.world.arena(Pool::Request));
         self.shared.count(|counters| counters.reads += 1);
         outcome
     }
@@ -147,7 +145,7 @@ impl<W: World> Reader<W> {
     #[inline]
     pub(crate) fn one_place(&self, range: ArrayRange) -> Result<OnePlace, CopyChoice> {
         self.shared.with_view(|view| {
-            let usable = sabotage::readable(view.readable(), self.shared.layout.slots(), |slot| view.has_member(slot));
+            let usable = view.readable();
             let choice = self.copy_choice(view, range, &usable);
             let (slot, at) = self.shared.layout.place_to_read(range, &usable, choice).ok_or(choice)?;
             Ok(OnePlace { slot, at, member: view.member(slot), waits: view.read_waits(slot) })
@@ -157,8 +155,7 @@ impl<W: World> Reader<W> {
     /// Which copy to read: the best placed if all are equal, else the one that a resync copies from.
     #[inline]
     pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange, usable: &SlotSet) -> CopyChoice {
-        let is_canonical = sabotage::keeps_to_canonical(view.copies == Copies::Canonical);
-        if is_canonical || self.shared.layout.copies_count() == 1 || range.length.is_zero() {
+        if view.copies == Copies::Canonical || self.shared.layout.copies_count() == 1 || range.length.is_zero() {
             return view.canonical();
         }
         CopyChoice::Nth(self.shared.balance.choose(&self.shared.layout, range, usable))
@@ -178,7 +175,6 @@ impl<W: World> Reader<W> {
         let tried = Tried::NONE.noting_list(&failed);
         self.note_failure(&[range], &failed, tried.lacking).await?;
         let into = buffers::take(&self.shared.world, Pool::Request, range.length).await;
-        sabotage::answer_instead!(ZeroesForError, Ok(sabotage::zeroes(into)));
         let tried = tried.without(self.shared.still_of(&failed.failure()));
         self.read_wanted(range, Wanted { tried, ..Wanted::new(Sectors::ZERO, into) }, vec![failed]).await
     }

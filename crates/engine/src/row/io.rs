@@ -22,7 +22,6 @@ use crate::state::recorded::{NotRecorded, Recorded};
 use crate::state::view::{Gate, View, frozen_error};
 use crate::words::failure::{Failure, ReadError};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use crate::{Pool, World};
 use blank::KnownHoles;
 use smallvec::SmallVec;
@@ -164,7 +163,7 @@ impl<W: World> RowIo<W> {
     /// Whether the old parity of a stretch matches its old data. This shard owns the row.
     #[inline]
     fn is_in_sync(&self, at: MemberSector, length: Sectors) -> bool {
-        at.0 + length.0 <= self.shared.in_sync_below.get().0 || sabotage::is(Sabotage::TrustOldParity)
+        at.0 + length.0 <= self.shared.in_sync_below.get().0
     }
 
     /// Like [`RowIo::write_interval`], with the interval's permit. `earlier`: reads for the interval that have failed
@@ -292,7 +291,6 @@ impl<W: World> RowIo<W> {
         let of_data = interval.new.into_iter().map(|new| (map.data[new.data], new.from));
         let of_parity = [(Some(map.parity), parity.p), (map.syndrome, parity.q)].into_iter();
         let of_parity = of_parity.filter_map(|(slot, pieces)| slot.zip(pieces.map(ReadPieces::freeze)));
-        let of_parity = sabotage::parity(of_parity);
         let blocks = of_data.chain(of_parity).filter(|(slot, _)| view.writable().contains(*slot));
         // A member that has taken the slot since the plan gets the write, and the one before it does not: so the answer
         // waits for what either view has not recorded.

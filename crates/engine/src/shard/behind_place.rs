@@ -7,7 +7,6 @@ use crate::shard::shared::Shared;
 use crate::shard::world::World;
 use crate::words::failure::Failure;
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use std::rc::Rc;
 use uraid_block::{ArrayRange, Fua};
 
@@ -33,7 +32,7 @@ impl<W: World> Shared<W> {
     }
 
     fn take_place(self: &Rc<Self>, range: ArrayRange, fua: Fua, writes_max: u32) -> Option<BehindPlace<W>> {
-        if fua == Fua::Yes || sabotage::is_of_mirror_writes() {
+        if fua == Fua::Yes {
             return None;
         }
         let share = share(writes_max, self.world.shard().0, self.world.shards());
@@ -63,7 +62,7 @@ impl<W: World> Shared<W> {
     /// Waits until every write that was answered before this call is on all of its members, or its failure is recorded.
     /// Returns whether that is so, and false if the array has frozen over such a failure. On shard 0 only.
     pub(crate) async fn behind_over(&self) -> bool {
-        if !self.with_view(|view| view.has_behind) || sabotage::is(Sabotage::FlushNotBehind) {
+        if !self.with_view(|view| view.has_behind) {
             return true;
         }
         let unrecorded = self.calls.call_all(|| Call::BehindOver).await.into_iter().map(Answer::count);

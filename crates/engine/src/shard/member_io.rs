@@ -8,7 +8,6 @@ use crate::shard::shared::Shared;
 use crate::shard::world::{Pool, World};
 use crate::state::view::{Access, SlotMember, View};
 use crate::words::failure::{Failure, ReadError, RequestKind};
-use crate::words::sabotage::{self, Sabotage};
 use crate::words::verdict::Operation;
 use smallvec::SmallVec;
 use uraid_block::buffer::Arena;
@@ -158,8 +157,7 @@ impl<W: World> Shared<W> {
     /// Writes a run with sectors that the member's list names. A device often has them again once they are written: then
     /// the list forgets them, as md's does. It may do so only when they are durable, hence FUA.
     async fn write_listed(&self, run: &MemberRun, from: WritePieces) -> Result<(), Failure> {
-        let fua = if sabotage::is(Sabotage::BadBlockClearedEarly) { Fua::No } else { Fua::Yes };
-        let outcome = self.members.get(run.index).write(run.range.start, from, fua).await;
+        let outcome = self.members.get(run.index).write(run.range.start, from, Fua::Yes).await;
         outcome.map_err(|error| run.failure(Operation::Write, error))?;
         self.calls.call(STEWARD, Call::ClearListed { member: run.index, range: run.range }).await.done();
         Ok(())

@@ -15,8 +15,6 @@ pub(crate) mod member_io;
 pub(crate) mod permit;
 pub(crate) mod places;
 pub(crate) mod range_lock;
-#[cfg(feature = "sabotage")]
-pub(crate) mod sabotaged;
 pub(crate) mod shared;
 pub(crate) mod slices;
 pub(crate) mod stream_ends;

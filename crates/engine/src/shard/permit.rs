@@ -20,7 +20,6 @@ use crate::shard::shared::Shared;
 use crate::shard::world::World;
 use crate::state::view::{Admission, Epoch, Gate, Wish};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage;
 use std::ops::Range;
 use std::rc::Rc;
 use uraid_block::{ArrayRange, ErrorKind, IoError, ShardIndex};
@@ -131,7 +130,7 @@ impl<W: World> Shared<W> {
     /// Waits until every earlier write of this range is on all of its members. Later ones wait until the locks are dropped.
     /// An error: an answered write of it was lost.
     pub(crate) async fn lock_to_read(&self, range: ArrayRange) -> Result<Locks<'_, W>, IoError> {
-        assert!(self.locks_copies() || !sabotage::takes_turns(), "only copies can be behind");
+        assert!(self.locks_copies(), "only copies can be behind");
         mark::hit(Mark::BehindRead);
         let mut locks = Locks { shared: self, held: Held::Nothing };
         self.lock_copies(&mut locks, range).await;
@@ -189,7 +188,7 @@ impl<W: World> Shared<W> {
     /// Levels with one copy need no order. Rows of parity levels are locked by their owner.
     fn locks_copies(&self) -> bool {
         match self.layout.level() {
-            Level::Raid1 | Level::Raid10 => sabotage::takes_turns(),
+            Level::Raid1 | Level::Raid10 => true,
             Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => false,
         }
     }
@@ -215,10 +214,8 @@ impl<W: World> Shared<W> {
     /// Locks rows at all their owners, in ascending order.
     pub(crate) async fn lock_rows(&self, rows: Range<u64>) -> Locks<'_, W> {
         let mut locks = Locks { shared: self, held: Held::Nothing };
-        if sabotage::takes_turns() {
-            for owner in self.owners_of(rows.clone()) {
-                self.lock_at(&mut locks, owner, rows.clone()).await;
-            }
+        for owner in self.owners_of(rows.clone()) {
+            self.lock_at(&mut locks, owner, rows.clone()).await;
         }
         locks
     }

@@ -20,7 +20,6 @@ use crate::state::view::{Access, Copies, Epoch, Gate, View};
 use crate::words::config::Config;
 use crate::words::failure::{Failure, ReadError};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage;
 use crate::words::verdict::{self, Operation, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -218,7 +217,7 @@ impl<W: World> Shared<W> {
             self.members.set_bad_blocks(&view.bad_blocks);
         }
         self.view.replace(Rc::new(view));
-        sabotage::to_cut_off(failed).into_iter().for_each(|member| self.members.get(member).mark_dead());
+        failed.into_iter().for_each(|member| self.members.get(member).mark_dead());
         self.view_changed.notify_all();
     }
 
@@ -276,7 +275,6 @@ impl<W: World> Shared<W> {
         if grave.is_empty() && !failures.is_empty() {
             return answer;
         }
-        sabotage::answer_instead!(SkipRecord, FailureOutcome::Recorded);
         self.calls.call(STEWARD, Call::Fail(grave)).await.failed()
     }
 

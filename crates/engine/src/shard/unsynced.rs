@@ -19,7 +19,6 @@
 use crate::assemble::{BitmapPlan, Forced, StartPlan};
 use crate::words::progress;
 use crate::words::range_set::RangeSet;
-use crate::words::sabotage::{self, Sabotage};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use uraid_block::{MemberSector, Range, Sector, Sectors, Slot, SlotSet};
@@ -48,7 +47,7 @@ pub(crate) struct Unsynced {
 impl Unsynced {
     /// What a start knows by its bitmap.
     pub(crate) fn new(plan: &StartPlan, force: bool) -> Unsynced {
-        let is_forced = force || plan.forced != Forced::default() || sabotage::is(Sabotage::ComputeUnsynced);
+        let is_forced = force || plan.forced != Forced::default();
         let is_known = |bitmap: &&BitmapPlan| {
             let is_all = bitmap.image.count() == bitmap.image.header().chunks();
             plan.is_dirty && !is_forced && plan.layout.level().is_parity() && !bitmap.is_out_of_date && !is_all

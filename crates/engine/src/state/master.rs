@@ -30,7 +30,6 @@ use crate::state::bits::BitsRound;
 use crate::state::view::{self, Access, Copies, Epoch, Flagged, Gate, SlotMap, SlotMember, View};
 use crate::words::failure::Failure;
 use crate::words::progress;
-use crate::words::sabotage::{self, Sabotage};
 use crate::{Place, StartPlan};
 use bad_blocks::MemberLog;
 use bitmap::ArrayBitmap;
@@ -134,8 +133,6 @@ pub(crate) enum Change<'a> {
     BeginRound(u64),
     /// All trusted members have taken a round.
     EndRound(&'a Round),
-    /// Sabotage: the events of one member run ahead.
-    SkipRounds,
 }
 
 /// What a round of superblocks shows.
@@ -222,11 +219,6 @@ pub(crate) struct Master {
     superblocks: Vec<Superblock>,
     /// Each member's bad-block log.
     logs: Vec<MemberLog>,
-}
-
-/// Sabotage: record a failure by one round, as md does.
-fn records_once() -> bool {
-    sabotage::is(Sabotage::RecordOnce) || sabotage::is(Sabotage::EventsSlack)
 }
 
 /// Where the resync that this start needs begins.
@@ -413,7 +405,6 @@ impl Master {
             Change::CatchUp => self.lagging.clear(),
             Change::BeginRound(seconds) => self.begin_round(seconds),
             Change::EndRound(round) => self.end_round(round),
-            Change::SkipRounds => self.events += 2,
         }
         self.check_growth(before);
         self.check();
@@ -449,9 +440,7 @@ impl Master {
         self.is_recorded = false;
         self.version += 1;
         self.leave_behind();
-        if !records_once() && !sabotage::is(Sabotage::NameAtOnce) {
-            self.unnamed.push(member);
-        }
+        self.unnamed.push(member);
         assert!(!self.shows(self.version), "no superblock shows a failure of this moment");
     }
 
@@ -483,8 +472,7 @@ impl Master {
             self.lagging.is_empty(),
             "members one round behind come first, or this round would leave them two behind"
         );
-        let steps_back = sabotage::is(Sabotage::EventsStepBack);
-        self.events = if steps_back { self.events.saturating_sub(1) } else { self.events + 1 };
+        self.events += 1;
         // Assembly refuses to write long before this count, which could not be read back.
         assert!(self.events < Superblock::EVENTS_END);
         self.updated = seconds;

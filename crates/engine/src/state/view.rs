@@ -7,7 +7,6 @@
 
 use crate::state::bits::{BitsRound, BitsShape};
 use crate::words::bad_blocks::BadBlockList;
-use crate::words::sabotage::{self, Sabotage};
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 use uraid_format::{MemberFlag, Superblock};
 use uraid_layout::CopyChoice;
@@ -301,7 +300,7 @@ impl View {
     /// was behind, this stays so until its stop.
     #[inline]
     pub(crate) fn read_waits(&self, slot: Slot) -> bool {
-        self.has_behind && self.slots.write_mostly().contains(slot) && !sabotage::is(Sabotage::ReadNotBehind)
+        self.has_behind && self.slots.write_mostly().contains(slot)
     }
 
     /// Whether all that members lack may be written again from the others: these are known to be right.

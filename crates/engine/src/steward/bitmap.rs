@@ -26,7 +26,6 @@ use crate::steward::Steward;
 use crate::steward::flusher::Flusher;
 use crate::steward::judge::Judge;
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -344,8 +343,6 @@ impl<W: World> Bitmap<W> {
         let holders = self.holders();
         assert!(!holders.is_empty(), "an array that is not frozen has members");
         let writes = holders.iter().flat_map(|member| pages.iter().map(|write| (*member, write)));
-        let is_late = sabotage::is(Sabotage::BitAfterData);
-        let writes = writes.filter(|_| !is_late);
         failures(join_all(writes.map(async |(member, write)| (member, self.write_page(member, write).await))).await)
     }
 
@@ -396,10 +393,9 @@ impl<W: World> Bitmap<W> {
         let shared = &self.steward.shared;
         assert!(!shared.config.read_only, "nothing is written to a member of a read-only array");
         let start = self.steward.master().bitmap_start(member);
-        let bytes = sabotage::bitmap_bytes(bytes);
         let length = Sectors((bytes.len() / SECTOR_BYTES) as u64);
         let mut pieces = buffers::take(&shared.world, Pool::Metadata, length).await;
-        pieces.copy_from(&bytes);
+        pieces.copy_from(bytes);
         let at: Sector = start + at;
         shared.members.get(member).write(at, pieces.freeze(), Fua::Yes).await
     }
@@ -457,7 +453,7 @@ impl<W: World> Bitmap<W> {
         if self.has_forgotten.get() && self.has_unneeded() {
             // Every write that relied on one of these bits has left, so the flush makes its data durable on all
             // members.
-            let is_flushed = sabotage::is(Sabotage::ClearUnflushed) || self.flusher.flush_round().await.is_ok();
+            let is_flushed = self.flusher.flush_round().await.is_ok();
             if is_flushed && self.may_clear() {
                 self.clear().await;
             }
@@ -473,9 +469,7 @@ impl<W: World> Bitmap<W> {
         self.state.borrow_mut().asked.clear_all();
         // No await lies between these two steps: every request that asks for a bit from here on has not left yet.
         let epoch = self.steward.publish(Change::ForgetBits).await;
-        if !sabotage::is(Sabotage::ClearUndrained) {
-            self.steward.drain(epoch).await;
-        }
+        self.steward.drain(epoch).await;
         self.has_forgotten.set(true);
     }
 

@@ -18,7 +18,6 @@ use crate::steward::flusher::Flusher;
 use crate::steward::recorder::Recorder;
 use crate::steward::{Passed, Steward};
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use std::cell::Cell;
 use std::rc::Rc;
 use uraid_block::IoError;
@@ -84,11 +83,9 @@ impl<W: World> DirtyMark<W> {
             }
         }
         steward.apply(Change::MarkDirty);
-        if !sabotage::is(Sabotage::SkipDirtyMark) {
-            let version = steward.master().version();
-            self.recorder.record_up_to(version).await?;
-            assert!(steward.master().shows(version), "the mark is durable before the first write");
-        }
+        let version = steward.master().version();
+        self.recorder.record_up_to(version).await?;
+        assert!(steward.master().shows(version), "the mark is durable before the first write");
         assert!(steward.master().is_dirty());
         self.steward.publish(Change::AdmitWrites).await;
         Ok(())
@@ -162,7 +159,7 @@ impl<W: World> DirtyMark<W> {
     /// Returns how far the array is consistent and flushed: all of it, unless a pass is under way.
     async fn flush_before_clean(&self) -> Option<Passed> {
         let passed = self.steward.passed().await;
-        if !sabotage::is(Sabotage::SkipCleanFlush) && self.flusher.flush_round().await.is_err() {
+        if self.flusher.flush_round().await.is_err() {
             mark::hit(Mark::CleanGivenUp);
             return None;
         }

@@ -16,7 +16,6 @@ use crate::state::recorded::Recorded;
 use crate::steward::Steward;
 use crate::words::failure::Failure;
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use crate::words::verdict::Operation;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -43,9 +42,6 @@ impl<W: World> Flusher<W> {
 
     /// Runs a flush round, or returns the outcome of a round that began after this call.
     pub(crate) async fn flush_round(&self) -> Result<Recorded, IoError> {
-        if sabotage::is(Sabotage::FlushTogether) {
-            return self.flush_once().await;
-        }
         let ticket = self.tickets.get() + 1;
         self.tickets.set(ticket);
         let _turn = self.turn.acquire(1).await;

@@ -24,7 +24,6 @@ use crate::state::view::Gate;
 use crate::steward::Steward;
 use crate::words::failure::Failure;
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use crate::words::verdict::{Operation, Verdict};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -138,7 +137,7 @@ impl<W: World> Judge<W> {
         collection.failures.borrow_mut().extend(failures);
         *slot.borrow_mut() = Some(collection.clone());
         let moment = self.steward.shared.config.collect_failures;
-        if !moment.is_zero() && !sabotage::is(Sabotage::FailOneByOne) {
+        if !moment.is_zero() {
             let is_settled = collection.changed.wait_for(|| self.is_settled(&collection).then_some(()));
             race(is_settled, self.steward.shared.world.sleep(moment)).await;
         }

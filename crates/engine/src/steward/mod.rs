@@ -35,7 +35,6 @@ use crate::shard::world::World;
 use crate::state::master::{Change, Master, Replace};
 use crate::state::view::{Epoch, Gate};
 use crate::words::progress::{self, PassOrder, PassReport};
-use crate::words::sabotage::{self, Sabotage};
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use uraid_block::local::{Semaphore, join_all};
@@ -151,8 +150,7 @@ impl<W: World> Steward<W> {
     /// Notes that everything below this sector is consistent and flushed, unless a higher sector is noted already.
     pub(crate) fn note_checkpoint(&self, below: Sectors) {
         let from = self.master().resync_from();
-        let ahead = if sabotage::is(Sabotage::CheckpointAhead) { Sectors(1) } else { Sectors::ZERO };
-        let below = (below + ahead).min(progress::total(&self.shared.layout));
+        let below = below.min(progress::total(&self.shared.layout));
         if from.is_some_and(|from| from < below) {
             self.apply(Change::Checkpoint(below));
         }
@@ -161,8 +159,6 @@ impl<W: World> Steward<W> {
     /// Notes that the members of this order hold what is below this sector, and were flushed.
     pub(crate) fn note_recovered(&self, recovered: Option<(PassOrder, Sectors)>) {
         let Some((order, below)) = recovered else { return };
-        let ahead = if sabotage::is(Sabotage::RecoveredAhead) { Sectors(8) } else { Sectors::ZERO };
-        let below = below + ahead;
         if order.second.is_some() {
             for slot in order.recovering.iter() {
                 let copied = self.master().replacing(slot).filter(|(member, _)| Some(*member) == order.second);

@@ -34,7 +34,6 @@ use crate::steward::flusher::Flusher;
 use crate::steward::judge::Judge;
 use crate::steward::recorder::Recorder;
 use crate::words::mark::{self, Mark};
-use crate::words::sabotage::{self, Sabotage};
 use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -157,7 +156,7 @@ impl<W: World> Ppl<W> {
 
     async fn write_batch(&self, log: &SlotLog, slot: Slot, batch: &[Waiting]) -> Result<LogOutcome, IoError> {
         let steward = &self.steward;
-        if log.is_unflushed.get() && self.has_caches() && !sabotage::is(Sabotage::LogUnflushed) {
+        if log.is_unflushed.get() && self.has_caches() {
             let _recorded = self.flusher.flush_round().await?;
             log.is_unflushed.set(false);
         }
@@ -177,9 +176,7 @@ impl<W: World> Ppl<W> {
         };
         let mut bytes = self.header_pieces(&header.encode()[..]).await;
         batch.iter().for_each(|one| bytes.append(one.request.parity.clone()));
-        let is_skipped = sabotage::is(Sabotage::LogUnwritten);
-        let written = members.iter().filter(|_| !is_skipped);
-        let written = written.map(async |member| (*member, self.write_log(*member, bytes.clone()).await));
+        let written = members.iter().map(async |member| (*member, self.write_log(*member, bytes.clone()).await));
         let outcomes = join_all(written).await;
         let failed: Vec<(usize, IoError)> =
             outcomes.into_iter().filter_map(|(member, outcome)| Some((member, outcome.err()?))).collect();
@@ -243,7 +240,7 @@ impl<W: World> Ppl<W> {
             let shards = self.steward.shared.calls.call_all(|| Call::MadeGood).await;
             shards.into_iter().for_each(Answer::done);
         }
-        let is_complete = self.is_complete.get() || sabotage::is(Sabotage::LogCompleteEarly);
+        let is_complete = self.is_complete.get();
         self.on_members(|member| self.begin_log(member, is_complete)).await
     }
 

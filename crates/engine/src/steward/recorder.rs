@@ -21,7 +21,6 @@ use crate::steward::judge::Judge;
 use crate::words::failure::Failure;
 use crate::words::mark::{self, Mark};
 use crate::words::read_errors::ReadErrors;
-use crate::words::sabotage::{self, Sabotage};
 use crate::words::verdict::Operation;
 use crate::{Pool, World};
 use std::cell::{Cell, RefCell};
@@ -82,9 +81,6 @@ impl<W: World> Recorder<W> {
     pub(crate) async fn fail_members(&self, failures: &[Failure]) -> FailureOutcome {
         let began = self.steward.shared.world.now();
         let others = &self.list_unwritten(failures).await[..];
-        if others.len() < failures.len() && sabotage::is(Sabotage::BadBlockUnrecorded) {
-            return FailureOutcome::Recorded;
-        }
         let is_new = self.judge.judge_together(others).await;
         let steward = &self.steward;
         let version = steward.master().version();
@@ -235,8 +231,7 @@ impl<W: World> Recorder<W> {
         failed.extend(self.write_superblocks(hidden.into_iter()).await);
         order.sort_by_key(|(member, _)| returning != Some(*member));
         let mut waiting = order.into_iter();
-        let alone = if sabotage::is(Sabotage::RecordTogether) { 0 } else { images.len() };
-        for image in waiting.by_ref().take(alone) {
+        for image in waiting.by_ref() {
             match self.write_superblock(image).await {
                 Ok(()) => break,
                 Err(error) => {
@@ -253,15 +248,6 @@ impl<W: World> Recorder<W> {
         }
         assert!(failed.len() <= images.len(), "a superblock fails once in a round");
         failed
-    }
-
-    /// The sabotaged stop: leaves one member two rounds ahead of all others.
-    pub(crate) async fn record_apart(&self) {
-        self.steward.apply(Change::SkipRounds);
-        let image = self.steward.master().images().into_iter().next();
-        if let Some(image) = image {
-            let _ = self.write_superblock(&image).await;
-        }
     }
 
     /// Writes all at once. Returns the members whose superblock failed, with the error.

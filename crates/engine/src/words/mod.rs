@@ -13,5 +13,4 @@ pub mod mark;
 pub(crate) mod progress;
 pub(crate) mod range_set;
 pub(crate) mod read_errors;
-pub mod sabotage;
 pub mod verdict;

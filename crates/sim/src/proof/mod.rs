@@ -4,8 +4,9 @@
 
 pub mod enumerator;
 pub mod fleet;
+#[cfg(feature = "canaries")]
 pub mod museum;
 pub mod prove;
-#[cfg(all(feature = "sabotage", feature = "marks"))]
+#[cfg(feature = "marks")]
 pub mod self_check;
 pub mod shrink;

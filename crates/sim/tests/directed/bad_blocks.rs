@@ -225,15 +225,15 @@ fn whenever_power_fails_a_sector_that_is_trusted_again_has_its_last_bytes() {
 }
 
 /// The canaries of both orders.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn an_answer_before_the_log_and_a_log_before_the_data_are_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    for (mistake, mended) in [(Sabotage::BadBlockUnrecorded, false), (Sabotage::BadBlockClearedEarly, true)] {
+    use uraid_engine::canary::set;
+    for (mistake, mended) in [("BadBlockUnrecorded", false), ("BadBlockClearedEarly", true)] {
         set(Some(mistake));
         let found = SOME.map(|case| found_in_a_write(case, mended));
         set(None);
-        assert!(found.iter().flatten().count() > 0, "{mistake:?}: {found:?}");
+        assert!(found.iter().flatten().count() > 0, "{mistake}: {found:?}");
     }
 }
 

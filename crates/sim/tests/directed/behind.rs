@@ -459,16 +459,16 @@ fn a_crash_at_any_moment_keeps_what_was_answered() {
 }
 
 /// The canary of a read that does not wait.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn a_read_of_what_a_member_does_not_have_yet_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
+    use uraid_engine::canary::set;
     let mut rig = rig_behind(2, 4);
     let live = start_with(&mut rig, &[], &config());
     on_next_late_write(&rig, Effect::Hang(5 * SECOND));
     assert_eq!(all(&rig, &live, vec![write(&rig, &live, 0, 1, 7)]), [Ok(())]);
     assert_eq!(all(&rig, &live, vec![fail(&live, 1)]), [true]);
-    set(Some(Sabotage::ReadNotBehind));
+    set(Some("ReadNotBehind"));
     let found = all(&rig, &live, vec![read_first(&live, 1)]);
     set(None);
     assert!(found == [Ok(vec![0; 512])], "the old bytes");

@@ -347,15 +347,15 @@ fn a_sector_that_cannot_be_read_is_written_again_by_a_check() {
 }
 
 /// The canary of a repair that follows wrong data although P and Q name it.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn a_repair_that_makes_parity_fit_wrong_data_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
+    use uraid_engine::canary::set;
     let (rig, live) = filled(6, 5, 1);
     let good = images(&rig);
     let place = rig.judge.model.copies[0][0];
     spoil(&rig, place.slot, place.sector);
-    set(Some(Sabotage::RepairByData));
+    set(Some("RepairByData"));
     checked(&rig, &live, PassKind::Repair);
     set(None);
     assert!(good != images(&rig), "the wrong bytes stay");

@@ -366,11 +366,11 @@ fn a_device_that_joins_is_listed_as_a_spare_before_it_takes_a_slot() {
 }
 
 /// The canary of that order.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn a_device_that_takes_a_slot_before_it_is_listed_as_a_spare_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    set(Some(Sabotage::JoinUnrecorded));
+    use uraid_engine::canary::set;
+    set(Some("JoinUnrecorded"));
     let (outcome, _) = joined_under_watch();
     set(None);
     assert!(outcome.is_err_and(|found| found.contains("unlisted")));

@@ -262,16 +262,16 @@ fn a_crash_costs_nothing_while_a_member_is_missing_fails_or_is_given_what_it_lac
 }
 
 /// The canaries.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn writes_that_no_log_names_are_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    for mistake in [Sabotage::LogUnwritten, Sabotage::LogUnflushed] {
+    use uraid_engine::canary::set;
+    for mistake in ["LogUnwritten", "LogUnflushed"] {
         set(Some(mistake));
         let found = CASES.map(|case| cut_off(case, Among::Nothing, 1, 7));
         set(None);
-        println!("{mistake:?}: {found:?}");
-        assert!(found.iter().any(|(sectors, rows)| sectors + rows > 0), "{mistake:?}");
+        println!("{mistake}: {found:?}");
+        assert!(found.iter().any(|(sectors, rows)| sectors + rows > 0), "{mistake}");
     }
 }
 

@@ -177,11 +177,11 @@ fn a_member_that_has_missed_more_than_the_bits_name_is_refused() {
 }
 
 /// The canary of that rule.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn a_member_that_has_missed_more_than_the_bits_name_and_returns_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    set(Some(Sabotage::ReAddTooOld));
+    use uraid_engine::canary::set;
+    set(Some("ReAddTooOld"));
     let (outcome, is_equal) = returned_too_late();
     set(None);
     assert!(outcome.is_ok() && !is_equal);
@@ -233,11 +233,11 @@ fn a_recovery_of_the_last_member_of_the_slot_is_not_one_of_the_member_that_retur
 }
 
 /// The canary of that rule.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn a_recovery_that_goes_on_for_another_member_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    set(Some(Sabotage::KeepRecovery));
+    use uraid_engine::canary::set;
+    set(Some("KeepRecovery"));
     let are_equal = CASES.map(returned_into_a_paused_recovery);
     set(None);
     assert!(are_equal.contains(&false));

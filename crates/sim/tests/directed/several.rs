@@ -138,11 +138,11 @@ fn failures_shortly_after_another_are_judged_together() {
 }
 
 /// The canary of that test. The first thousands of seeds do not find it.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn the_canary_that_fails_members_one_by_one_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    set(Some(Sabotage::FailOneByOne));
+    use uraid_engine::canary::set;
+    set(Some("FailOneByOne"));
     let failed = [1, 20, 150].map(failed_of_two);
     set(None);
     assert!(failed.into_iter().all(|count| count > 0), "{failed:?}");

@@ -224,11 +224,11 @@ fn a_spare_is_listed_in_its_slot_before_it_is_written() {
 }
 
 /// The canary of that order.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn a_spare_that_is_written_before_it_is_listed_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    set(Some(Sabotage::SpareUnrecorded));
+    use uraid_engine::canary::set;
+    set(Some("SpareUnrecorded"));
     let (outcome, _) = taken_under_watch();
     set(None);
     assert!(outcome.is_err_and(|found| found.contains("unrecorded")));

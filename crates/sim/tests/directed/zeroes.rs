@@ -250,12 +250,12 @@ fn zeroes_beside_writes_of_the_same_rows_leave_parity_right() {
 }
 
 /// The canary of zeroes that do not lock their rows.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn zeroes_that_take_no_turns_with_writes_of_their_rows_are_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
+    use uraid_engine::canary::set;
     for (level, slots) in [(4, 3), (5, 4), (6, 5)] {
-        set(Some(Sabotage::SkipHold));
+        set(Some("SkipHold"));
         let outcome = written_beside_zeroes(level, slots, 3);
         set(None);
         assert!(outcome.is_err(), "raid{level}");

@@ -10,7 +10,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use uraid_engine::sabotage::{self, Sabotage};
+use uraid_engine::canary;
 use uraid_sim::reference::model::Model;
 
 /// Bytes of a thread's stack.
@@ -26,7 +26,7 @@ const DEPTHS: [usize; 2] = [3, 24];
 pub(crate) enum Mistake {
     None,
     /// A mistake of the engine.
-    Engine(Sabotage),
+    Engine(&'static str),
     /// A mistake of the machine below the engine.
     Machine(MachineSabotage),
 }
@@ -118,7 +118,7 @@ pub(crate) fn explore(scenario: &Scenario, schedules: &Schedules, mistake: Mista
     let thread = std::thread::spawn(move || {
         match mistake {
             Mistake::None => {}
-            Mistake::Engine(sabotage) => sabotage::set(Some(sabotage)),
+            Mistake::Engine(name) => canary::set(Some(name)),
             Mistake::Machine(sabotage) => set_sabotage(sabotage),
         }
         let model = Arc::new(Model::new(scenario.shape.clone()));

@@ -8,7 +8,7 @@
 //! memory orders weaker than sequential consistency; two accesses to the same bytes at the very same time.
 //! shuttle prints the failures of canaries to standard error, which cannot be silenced.
 //!
-//! `cargo test --release -p uraid-sim --features shuttle,sabotage --test shuttle [-- WORDS OF A SCENARIO]`
+//! `cargo xtask canaries shuttle [WORDS OF A SCENARIO]`
 //! `URAID_SHUTTLE_SCHEDULES`: how many per scenario. `URAID_SHUTTLE_SEED`: other schedules. `URAID_SHUTTLE_REPLAY`: a
 //! file with a schedule as printed, for the one scenario that the words choose.
 
@@ -44,7 +44,6 @@ use life::{Scenario, Trouble};
 use options::{Options, RingChoice};
 use std::time::Instant;
 use sync::MachineSabotage;
-use uraid_engine::sabotage::Sabotage;
 use uraid_sim::reference::model::Shape;
 
 /// Schedules per scenario, unless the environment says otherwise: 20 seconds of one core for all.
@@ -94,40 +93,29 @@ const TROUBLES: [(&str, Trouble, &[Mistake]); 7] = [
         &[
             Mistake::Machine(MachineSabotage::SilentBell),
             Mistake::Machine(MachineSabotage::LostNotify),
-            Mistake::Engine(Sabotage::SkipDirtyMark),
-            Mistake::Engine(Sabotage::SkipFlush),
-            Mistake::Engine(Sabotage::SkipCleanFlush),
-            Mistake::Engine(Sabotage::SkipFua),
-            Mistake::Engine(Sabotage::Leak),
+            Mistake::Engine("SkipDirtyMark"),
+            Mistake::Engine("SkipFlush"),
+            Mistake::Engine("SkipCleanFlush"),
+            Mistake::Engine("SkipFua"),
+            Mistake::Engine("Leak"),
         ],
     ),
     (
         "a member is taken out",
         Trouble::FailByHand,
-        &[
-            Mistake::Engine(Sabotage::SkipRecord),
-            Mistake::Engine(Sabotage::StaleRead),
-            Mistake::Engine(Sabotage::EventsStepBack),
-        ],
+        &[Mistake::Engine("SkipRecord"), Mistake::Engine("StaleRead"), Mistake::Engine("EventsStepBack")],
     ),
-    ("a member fails", Trouble::MemberFails, &[Mistake::Engine(Sabotage::SkipRecord)]),
-    ("a flush fails", Trouble::FlushFails, &[Mistake::Engine(Sabotage::FlushTogether)]),
-    ("one is taken out and one fails", Trouble::TwoFail, &[Mistake::Engine(Sabotage::SkipRecord)]),
+    ("a member fails", Trouble::MemberFails, &[Mistake::Engine("SkipRecord")]),
+    ("a flush fails", Trouble::FlushFails, &[Mistake::Engine("FlushTogether")]),
+    ("one is taken out and one fails", Trouble::TwoFail, &[Mistake::Engine("SkipRecord")]),
     ("too many fail", Trouble::TooManyFail, &[]),
-    (
-        "left dirty",
-        Trouble::StartsDirty,
-        &[Mistake::Engine(Sabotage::SkipResync), Mistake::Engine(Sabotage::StopSplits)],
-    ),
+    ("left dirty", Trouble::StartsDirty, &[Mistake::Engine("SkipResync"), Mistake::Engine("StopSplits")]),
 ];
 
 /// Mistakes that levels with copies can make, and (below) levels with parity; detected only with requests and a stop.
-const OF_COPIES: &[Mistake] = &[
-    Mistake::Engine(Sabotage::SkipHold),
-    Mistake::Engine(Sabotage::AnswerEarly),
-    Mistake::Engine(Sabotage::NeverAnswer),
-];
-const OF_PARITY: &[Mistake] = &[Mistake::Engine(Sabotage::SkipParity)];
+const OF_COPIES: &[Mistake] =
+    &[Mistake::Engine("SkipHold"), Mistake::Engine("AnswerEarly"), Mistake::Engine("NeverAnswer")];
+const OF_PARITY: &[Mistake] = &[Mistake::Engine("SkipParity")];
 
 impl Machine {
     fn has_parity(&self) -> bool {

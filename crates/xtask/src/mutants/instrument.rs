@@ -1,13 +1,13 @@
-//! Makes the copy of the workspace that has every listed fault in it, one of which is selected at run time.
+//! Makes a copy of the workspace that has every fault of one kind in it, one of which is selected at run time.
 //! Owns: finding the texts, what stands in their place, the copy's files. Not here: the list, building the copy.
 //! Invariant: a text that is not in its file exactly once is an error that names the entry: the list cannot rot.
 
-use super::list::Entry;
+use super::list::{Entry, Kind};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// In each crate that has an entry: one load, no lock, and no allocation even the first time, because tests count them.
+/// In each crate that has a mutant: one load, no lock, and no allocation even the first time, because tests count them.
 const MODULE: &str = "\
 //! Which of the listed faults this process has. Owns: one number of the environment. Not here: the faults.
 #![allow(unsafe_code, reason = \"the environment as C has it allocates nothing\")]
@@ -41,6 +41,39 @@ fn look_up() -> u32 {
 }
 ";
 
+/// In each crate that has a canary, before the table of names and numbers: chosen by code, so that one process can try all of
+/// them, and for each thread, so that the threads of a test program do not disturb each other.
+const CANARY_MODULE: &str = "\
+//! Which of the listed mistakes this thread makes. Owns: their names. Not here: the mistakes.
+
+use std::cell::Cell;
+
+thread_local! {
+    static CHOSEN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes this thread commit one mistake, or none.
+pub fn set(name: Option<&str>) {
+    let number = |name: &str| match LISTED.iter().find(|(known, _)| *known == name) {
+        Some((_, number)) => *number,
+        None => panic!(\"{name} is not in tests/canaries\"),
+    };
+    CHOSEN.set(name.map_or(0, number));
+}
+
+/// The names of all.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    LISTED.iter().map(|(name, _)| *name)
+}
+
+#[inline]
+pub(crate) fn is(number: u32) -> bool {
+    CHOSEN.get() == number
+}
+
+static LISTED: &[(&str, u32)] = &[
+";
+
 /// Debug information of our own crates is most of what their builds cost. That of foreign ones stays, so that the copy
 /// shares them with other builds.
 const MANIFEST_EDIT: (&str, &str) = (
@@ -54,9 +87,10 @@ struct Spot<'a> {
     entry: &'a Entry,
 }
 
-/// Copies every file of `root` to `copy`, with all entries in their places. Unchanged files are not written again, so
+/// Copies every file of `root` to `copy`, with all entries, which are of this kind, in their places. Unchanged files are not written again, so
 /// that cargo builds only what changed. All invalid entries are reported at once.
-pub(crate) fn copy(root: &Path, copy: &Path, entries: &[Entry]) -> Result<(), Vec<String>> {
+pub(crate) fn copy(root: &Path, copy: &Path, kind: Kind, entries: &[Entry]) -> Result<(), Vec<String>> {
+    assert!(entries.iter().all(|entry| entry.kind == kind));
     let mut wrong = Vec::new();
     let mut kept: BTreeSet<PathBuf> = BTreeSet::new();
     let packages: BTreeSet<&str> = entries.iter().map(|entry| entry.package.as_str()).collect();
@@ -76,7 +110,7 @@ pub(crate) fn copy(root: &Path, copy: &Path, entries: &[Entry]) -> Result<(), Ve
             std::fs::read_to_string(root.join(&path))
                 .map_err(|error| vec![error.to_string()])
                 .and_then(|text| instrument(&text, &of_file))
-                .map(|text| if head.is_some() { with_module(&text) } else { text }.into_bytes())
+                .map(|text| if head.is_some() { with_module(kind, &text) } else { text }.into_bytes())
         };
         match result {
             Ok(bytes) => wrong.extend(write(&copy.join(&path), &bytes).err()),
@@ -85,8 +119,8 @@ pub(crate) fn copy(root: &Path, copy: &Path, entries: &[Entry]) -> Result<(), Ve
         kept.insert(path);
     }
     for package in packages {
-        let path = Path::new("crates").join(package).join("src/mutant.rs");
-        wrong.extend(write(&copy.join(&path), MODULE.as_bytes()).err());
+        let path = Path::new("crates").join(package).join("src").join(format!("{}.rs", kind.module()));
+        wrong.extend(write(&copy.join(&path), module(kind, package, entries).as_bytes()).err());
         kept.insert(path);
     }
     for path in walk(copy).into_iter().filter(|path| !kept.contains(path)) {
@@ -101,14 +135,34 @@ fn is_head(package: &str, path: &Path) -> bool {
     path == source.join("lib.rs") || path == source.join("main.rs")
 }
 
-/// The module goes behind the head of the file; the copy's warnings are of no interest.
-fn with_module(text: &str) -> String {
+/// The module by which a crate's faults are chosen.
+fn module(kind: Kind, package: &str, entries: &[Entry]) -> String {
+    match kind {
+        Kind::Mutant => MODULE.to_string(),
+        Kind::Canary => {
+            let mut text = CANARY_MODULE.to_string();
+            let mut known = BTreeSet::new();
+            let of_package = entries.iter().filter(|entry| entry.package == package);
+            for entry in of_package.filter(|entry| known.insert(&entry.id)) {
+                text.push_str(&format!("    (\"{}\", {}),\n", entry.id, entry.number()));
+            }
+            text + "];\n"
+        }
+    }
+}
+
+/// The module goes behind the head of the file; the copy's warnings are of no interest. Canaries are chosen from outside.
+fn with_module(kind: Kind, text: &str) -> String {
     let end = text.split_inclusive('\n').take_while(|line| line.starts_with("//!")).map(str::len).sum();
     let (head, rest) = text.split_at(end);
     // Attributes of the whole crate come before the first item.
     let items = rest.find("\nmod ").into_iter().chain(rest.find("\npub mod ")).min().unwrap_or(0);
     let (attributes, items) = rest.split_at(items);
-    format!("{head}#![allow(warnings)]{attributes}\nmod mutant;\n{items}")
+    let item = match kind {
+        Kind::Mutant => "mod mutant;",
+        Kind::Canary => "pub mod canary;",
+    };
+    format!("{head}#![allow(warnings)]{attributes}\n{item}\n{items}")
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
@@ -185,7 +239,8 @@ fn render(text: &str, range: Range<usize>, mut spots: &[Spot<'_>]) -> String {
 fn choice(spots: &[Spot<'_>], original: &str) -> String {
     let mut out = String::new();
     for spot in spots {
-        out.push_str(&format!("if crate::mutant::is({}) {{ {} }} else ", spot.entry.number(), spot.entry.with));
+        let Entry { kind, with, .. } = spot.entry;
+        out.push_str(&format!("if crate::{}::is({}) {{ {with} }} else ", kind.module(), spot.entry.number()));
     }
     out.push_str(&format!("{{ {original} }}"));
     if spots[0].entry.is_statement() { out } else { format!("({out})") }
@@ -246,6 +301,7 @@ mod tests {
             None => 0..clean.len(),
         };
         Entry {
+            kind: Kind::Mutant,
             id: id.to_string(),
             package: "a".to_string(),
             file: "crates/a/src/b.rs".into(),
@@ -315,6 +371,19 @@ mod tests {
     fn the_module_is_inserted_after_the_crates_attributes() {
         let text = "//! Head.\n#![deny(x)]\n\nmod a;\npub mod b;\n";
         let expected = "//! Head.\n#![allow(warnings)]#![deny(x)]\n\nmod mutant;\n\nmod a;\npub mod b;\n";
-        assert_eq!(with_module(text), expected);
+        assert_eq!(with_module(Kind::Mutant, text), expected);
+        let expected = "//! Head.\n#![allow(warnings)]#![deny(x)]\n\npub mod canary;\n\nmod a;\npub mod b;\n";
+        assert_eq!(with_module(Kind::Canary, text), expected);
+    }
+
+    #[test]
+    fn a_canary_is_listed_once_by_its_name_however_many_places_it_has() {
+        let canary = |id: &str| Entry { kind: Kind::Canary, ..entry(id, "a < b", "true") };
+        let entries = [canary("SkipIt"), canary("LoseIt"), canary("SkipIt")];
+        let listed =
+            format!("(\"SkipIt\", {}),\n    (\"LoseIt\", {}),\n];\n", entries[0].number(), entries[1].number());
+        assert!(module(Kind::Canary, "a", &entries).ends_with(&listed));
+        let chosen = instrumented("a < b", &entries[..1]).expect("it is there");
+        assert!(chosen.starts_with("(if crate::canary::is("), "{chosen}");
     }
 }

@@ -1,7 +1,8 @@
-//! The kept list of faults: `tests/mutants/CRATE.txt`, in the shape of a patch.
+//! The kept lists of faults, in the shape of patches: mutants in `tests/mutants/CRATE.txt`, canaries in
+//! `tests/canaries/CRATE.txt`.
 //! Owns: the shape of an entry, its parser, every rule that one entry alone can break. Not here: where its text is in
 //! the sources (`instrument`).
-//! Invariant: an entry that exists has a file, a fault and a text to look for; ids and their numbers are unique.
+//! Invariant: an entry that exists has a file, a fault and a text to look for; ids of mutants and all numbers are unique.
 //!
 //! ```text
 //! ## row-fua-no-flush                        its id; `URAID_MUTANT` takes the number made from it
@@ -17,12 +18,64 @@
 //! or all of it, is replaced by what follows `+`. A text that ends in `;` or `}` is replaced as a statement, any other as
 //! an expression. It must be no part of a constant, of a `const fn` or of a pattern, and end with no `let` that names
 //! something: that would end with the choice, also without the fault.
+//!
+//! A canary has a name such as `SkipRecord` instead, by which the simulator chooses it. Several entries with one name are
+//! the places of one mistake; an entry with several names, with a comma between them, is a place of each.
 
 use std::path::{Path, PathBuf};
 
-/// One fault.
+/// What a list is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A fault that some test must catch.
+    Mutant,
+    /// A mistake that the simulator must find.
+    Canary,
+}
+
+impl Kind {
+    /// Where its lists are.
+    fn folder(self) -> &'static str {
+        match self {
+            Kind::Mutant => "tests/mutants",
+            Kind::Canary => "tests/canaries",
+        }
+    }
+
+    /// The module of the copy that says which fault is chosen.
+    pub(crate) fn module(self) -> &'static str {
+        match self {
+            Kind::Mutant => "mutant",
+            Kind::Canary => "canary",
+        }
+    }
+
+    /// The names in the head of an entry.
+    fn ids(self, head: &str) -> Result<Vec<String>, String> {
+        let is_good = |id: &&str| match self {
+            Kind::Mutant => id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+            Kind::Canary => {
+                id.starts_with(|c: char| c.is_ascii_uppercase()) && id.chars().all(|c| c.is_ascii_alphanumeric())
+            }
+        };
+        let ids: Vec<&str> = match self {
+            Kind::Mutant => vec![head],
+            Kind::Canary => head.split(", ").collect(),
+        };
+        match (ids.iter().find(|id| id.is_empty() || !is_good(id)), self) {
+            (None, _) => Ok(ids.into_iter().map(str::to_string).collect()),
+            (Some(id), Kind::Mutant) => {
+                Err(format!("`{id}` is no id; expected lower case letters, digits and hyphens"))
+            }
+            (Some(id), Kind::Canary) => Err(format!("`{id}` is no name; expected words such as SkipRecord")),
+        }
+    }
+}
+
+/// One fault, or one place of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
+    pub(crate) kind: Kind,
     pub(crate) id: String,
     /// The folder below `crates/`.
     pub(crate) package: String,
@@ -43,7 +96,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The value of `URAID_MUTANT`: FNV-1a of the id, so that a new entry does not change the code of other crates.
+    /// What chooses it, for mutants the value of `URAID_MUTANT`: FNV-1a of the id, so that a new entry does not change the
+    /// code of other crates.
     pub(crate) fn number(&self) -> u32 {
         hash(self.id.bytes())
     }
@@ -69,19 +123,19 @@ fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Every list of the project, or everything that is wrong with them.
-pub(crate) fn read(root: &Path) -> Result<Vec<Entry>, Vec<String>> {
-    let folder = root.join("tests/mutants");
+/// Every list of a kind, or everything that is wrong with them.
+pub(crate) fn read(root: &Path, kind: Kind) -> Result<Vec<Entry>, Vec<String>> {
+    let folder = root.join(kind.folder());
     let mut entries = Vec::new();
     let mut wrong = Vec::new();
-    for path in crate::project::files(root, Path::new("tests/mutants"), "txt") {
+    for path in crate::project::files(root, Path::new(kind.folder()), "txt") {
         let package = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("").to_string();
         if !root.join("crates").join(&package).is_dir() {
             wrong.push(format!("{}: there is no crate {package}", path.display()));
             continue;
         }
         match std::fs::read_to_string(root.join(&path)) {
-            Ok(text) => match parse(&package, &path, &text) {
+            Ok(text) => match parse(kind, &package, &path, &text) {
                 Ok(found) => entries.extend(found),
                 Err(found) => wrong.extend(found),
             },
@@ -95,11 +149,13 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Entry>, Vec<String>> {
     if wrong.is_empty() { Ok(entries) } else { Err(wrong) }
 }
 
-/// Ids, and the numbers made of them, are unique; 0 and 1 have meanings of their own.
+/// Ids of mutants, and the numbers made of ids, are unique; 0 and 1 have meanings of their own.
 fn twins(entries: &[Entry]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
-        if entries[..index].iter().any(|other| other.number() == entry.number()) || entry.number() < 2 {
+        let is_twin =
+            |other: &Entry| other.number() == entry.number() && (entry.kind == Kind::Mutant || other.id != entry.id);
+        if entries[..index].iter().any(is_twin) || entry.number() < 2 {
             wrong.push(format!("{}: {} is taken, or has the number of another entry", entry.place, entry.id));
         }
     }
@@ -107,7 +163,7 @@ fn twins(entries: &[Entry]) -> Vec<String> {
 }
 
 /// The entries of one list.
-fn parse(package: &str, path: &Path, text: &str) -> Result<Vec<Entry>, Vec<String>> {
+fn parse(kind: Kind, package: &str, path: &Path, text: &str) -> Result<Vec<Entry>, Vec<String>> {
     let mut entries = Vec::new();
     let mut wrong = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
@@ -115,20 +171,18 @@ fn parse(package: &str, path: &Path, text: &str) -> Result<Vec<Entry>, Vec<Strin
     for (nth, head) in heads.iter().enumerate() {
         let end = heads.get(nth + 1).copied().unwrap_or(lines.len());
         let place = format!("{}:{}", path.display(), head + 1);
-        match parse_entry(package, &place, &lines[*head..end]) {
-            Ok(entry) => entries.push(entry),
+        match parse_entry(kind, package, &place, &lines[*head..end]) {
+            Ok(found) => entries.extend(found),
             Err(what) => wrong.push(format!("{place}: {what}")),
         }
     }
     if wrong.is_empty() { Ok(entries) } else { Err(wrong) }
 }
 
-fn parse_entry(package: &str, place: &str, lines: &[&str]) -> Result<Entry, String> {
-    let id = lines[0].trim_start_matches("## ").trim().to_string();
-    let is_id = !id.is_empty() && id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-    if !is_id {
-        return Err(format!("`{id}` is no id; expected lower case letters, digits and hyphens"));
-    }
+/// One entry for each name in the head.
+fn parse_entry(kind: Kind, package: &str, place: &str, lines: &[&str]) -> Result<Vec<Entry>, String> {
+    let ids = kind.ids(lines[0].trim_start_matches("## ").trim())?;
+    let id = ids[0].clone();
     let (mut file, mut fault, mut quick, mut equivalent) = (None, None, None, None);
     let (mut find, mut with): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for line in lines[1..].iter().filter(|line| !line.trim().is_empty()) {
@@ -146,6 +200,7 @@ fn parse_entry(package: &str, place: &str, lines: &[&str]) -> Result<Entry, Stri
     let fault = fault.ok_or(format!("{id} does not say what the fault is"))?;
     let (find, part) = marked(&find.join("\n")).ok_or(format!("{id}: expected lines with -, and at most one « »"))?;
     let entry = Entry {
+        kind,
         file: Path::new("crates").join(package).join("src").join(file),
         package: package.to_string(),
         with: with.join("\n"),
@@ -167,7 +222,7 @@ fn parse_entry(package: &str, place: &str, lines: &[&str]) -> Result<Entry, Stri
     if entry.original() == entry.with {
         return Err(format!("{}: it changes nothing", entry.id));
     }
-    Ok(entry)
+    Ok(ids.into_iter().map(|id| Entry { id, ..entry.clone() }).collect())
 }
 
 /// The text without its marks, and what was between them.
@@ -191,7 +246,7 @@ mod tests {
                         ## c\nfile: y.rs\nfault: Nothing is flushed.\n- self.flush();\n";
 
     fn list(text: &str) -> Result<Vec<Entry>, Vec<String>> {
-        parse("engine", Path::new("engine.txt"), text)
+        parse(Kind::Mutant, "engine", Path::new("engine.txt"), text)
     }
 
     #[test]
@@ -217,6 +272,20 @@ mod tests {
         assert!(list("## a\nfile: a.rs\nfault: f\n- let _guard = x;\n+ let _guard = ();\n").is_err(), "it ends early");
         assert!(list("## a\nfile: a.rs\nfault: f\n- let _ = x();\n").is_ok(), "it names nothing");
         assert!(list("## A B\nfile: a.rs\nfault: f\n- x\n+ y\n").is_err(), "no id");
+    }
+
+    #[test]
+    fn a_canary_may_have_several_places_and_a_place_several_canaries() {
+        let canaries = |text: &str| parse(Kind::Canary, "engine", Path::new("engine.txt"), text);
+        let places = "## SkipIt, LoseIt\nfile: a.rs\nfault: f\n- x\n+ y\n\n## SkipIt\nfile: b.rs\nfault: f\n- x\n+ y\n";
+        let entries = canaries(places).expect("a good list");
+        let found: Vec<(&str, bool)> = entries.iter().map(|it| (it.id.as_str(), it.file.ends_with("a.rs"))).collect();
+        assert_eq!(found, [("SkipIt", true), ("LoseIt", true), ("SkipIt", false)]);
+        assert_eq!(twins(&entries), Vec::<String>::new());
+        for head in ["skip-it", "SkipIt,LoseIt", "SkipIt, ", ""] {
+            assert!(canaries(&places.replace("SkipIt, LoseIt", head)).is_err(), "{head}");
+        }
+        assert!(list(places).is_err(), "no ids of mutants");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `cargo xtask mutants`: puts each of a list of faults into the code; some stage must catch it.
 //! Owns: the options, baseline, the run over the list, the score. Not here: the list (`list`), the copy of the
 //! workspace that holds the faults (`instrument`), what is run (`stages`), results (`results`). Called by the program and by
-//! `runs`.
+//! `runs`. Mistakes that the simulator must find are in a copy of their own (`canaries`).
 //! Invariant: the copy passes every stage without a fault before a failure counts as a catch; sources are never changed.
 //!
 //! The copy is built once: it contains every fault beside the original text, and `URAID_MUTANT` selects one at run
 //! time.
 
+pub(crate) mod canaries;
 mod instrument;
 mod list;
 mod results;
@@ -14,7 +15,7 @@ mod stages;
 
 use crate::documents::proof_page;
 use crate::project;
-use list::Entry;
+use list::{Entry, Kind};
 use results::{Score, Verdict, Verdicts};
 use stages::{CopiedTree, Depth, Outcome, Stage};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,12 +158,12 @@ fn judged(options: &Options) -> Result<(Vec<Entry>, Verdicts), Vec<String>> {
 /// The list and the copy.
 fn copy_tree(options: &Options) -> Result<(Run, Vec<Entry>), Vec<String>> {
     let root = project::root();
-    let all = list::read(&root)?;
+    let all = list::read(&root, Kind::Mutant)?;
     let entries = chosen(&all, options)?;
     let target = project::target();
     let folder = target.join("mutants");
     let tree = folder.join("tree");
-    instrument::copy(&root, &tree, &all)?;
+    instrument::copy(&root, &tree, Kind::Mutant, &all)?;
     std::fs::create_dir_all(folder.join("logs")).map_err(|error| vec![error.to_string()])?;
     let run = Run {
         // The quick build builds only tests of libraries. So it can share already built foreign crates, and leaves no
@@ -337,12 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_valid_and_every_quote_is_in_its_file_once() {
+    fn the_lists_are_valid_and_every_quote_is_in_its_file_once() {
         let root = project::root();
-        let entries = list::read(&root).unwrap_or_else(|wrong| panic!("{wrong:#?}"));
-        let folder = std::env::temp_dir().join(format!("uraid-mutants-list-{}", std::process::id()));
-        let copied = instrument::copy(&root, &folder, &entries);
-        std::fs::remove_dir_all(&folder).expect("removed");
-        assert_eq!(copied, Ok(()));
+        for kind in [Kind::Mutant, Kind::Canary] {
+            let entries = list::read(&root, kind).unwrap_or_else(|wrong| panic!("{wrong:#?}"));
+            let folder = std::env::temp_dir().join(format!("uraid-{}-list-{}", kind.module(), std::process::id()));
+            let copied = instrument::copy(&root, &folder, kind, &entries);
+            std::fs::remove_dir_all(&folder).expect("removed");
+            assert_eq!(copied, Ok(()));
+        }
     }
 }

@@ -168,9 +168,11 @@ pub(crate) fn document(entries: &[Entry], verdicts: &Verdicts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutants::list::Kind;
 
     fn entry(id: &str, equivalent: Option<&str>) -> Entry {
         Entry {
+            kind: Kind::Mutant,
             id: id.to_string(),
             package: "engine".to_string(),
             file: "crates/engine/src/a.rs".into(),

@@ -19,7 +19,7 @@ const LEFT_OUT: [(&str, &str); 2] =
     [("blackbox/filesystems", "needs root, loop devices and mounts"), ("uraid/bench", "measures speed")];
 
 /// Programs in release, and their words: short forms, which run early, and long ones.
-const PROGRAMS: [(&str, &str, &str); 11] = [
+const PROGRAMS: [(&str, &str, &str); 8] = [
     ("simulator, 400 seeds", "uraid-sim", "--seeds 0..400"),
     ("simulator, 40 long seeds", "uraid-sim", "--swarm --seeds 0..40"),
     ("crash images, short", "uraid-sim", "--crash-images --short --time 60s"),
@@ -27,10 +27,7 @@ const PROGRAMS: [(&str, &str, &str); 11] = [
     ("simulator, 6000 seeds", "uraid-sim", "--seeds 400..6400"),
     ("simulator, 400 long seeds", "uraid-sim", "--swarm --seeds 40..440"),
     ("crash images", "uraid-sim", "--crash-images --time 90s"),
-    ("simulator, canaries", "uraid-sim", "--self-check canaries"),
-    ("simulator, museum", "uraid-sim", "--self-check museum"),
     ("simulator, marks", "uraid-sim", "--self-check marks"),
-    ("simulator, shrinking", "uraid-sim", "--self-check shrinking"),
 ];
 
 /// Which stages run before a fault counts as not caught.
@@ -45,14 +42,7 @@ pub(crate) enum Depth {
 }
 
 /// Release programs that run for minutes.
-const LONG: [&str; 6] = [
-    "simulator, marks",
-    "simulator, museum",
-    "simulator, shrinking",
-    "simulator, 6000 seeds",
-    "simulator, 400 long seeds",
-    "crash images",
-];
+const LONG: [&str; 4] = ["simulator, marks", "simulator, 6000 seeds", "simulator, 400 long seeds", "crash images"];
 
 /// Tests above the crate of a fault that take longer are left out of [`Depth::Tests`].
 const SLOW_MILLIS: u64 = 10_000;
@@ -144,7 +134,7 @@ impl CopiedTree {
         }
         // What one command builds shares its features, so the binary under kills is built apart from the simulator.
         self.cargo(&words("build --release -p uraid -p uraid-blackbox --bins"))?;
-        self.cargo(&words("build --release -p uraid-sim --features marks,sabotage --bins"))?;
+        self.cargo(&words("build --release -p uraid-sim --features marks --bins"))?;
         stages.extend(PROGRAMS.map(|(name, program, arguments)| Stage {
             name: name.to_string(),
             package: None,
@@ -167,7 +157,7 @@ impl CopiedTree {
     }
 
     /// Cargo in the copy.
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = project::cargo(&[]);
         command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
         command

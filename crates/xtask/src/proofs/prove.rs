@@ -5,6 +5,7 @@
 //! Parts that end by themselves run first; time-bound ones share the remaining time. Builds do not count. Each part is a
 //! program whose last line of output is a flat JSON object, or a test that prints its counts.
 
+use crate::mutants::canaries;
 use crate::project::{SUITE, cargo, target};
 use crate::proofs::fuzz;
 use std::collections::BTreeMap;
@@ -41,9 +42,6 @@ const KEYS: [&str; 14] = [
 /// Figures that must be zero.
 const ZERO_IS_GOOD: [&str; 2] = ["violations", "lost_bytes"];
 
-/// Features of every release build of the simulator, of all its parts: with one set of features it is built once.
-pub(crate) const SIMULATOR_FEATURES: &str = "marks,sabotage,shuttle";
-
 type Figures = BTreeMap<String, u64>;
 
 /// A proof: what it runs, what it must count, and how its output is read.
@@ -55,25 +53,17 @@ struct Part {
 }
 
 /// In the order in which they run.
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     Part { name: "erasures", counts: &["erasure_vectors"], command: erasures, read: read_erasures },
     Part { name: "layouts", counts: &["layout_cases"], command: layouts, read: read_layouts },
+    Part { name: "museum", counts: &["museum_found", "museum_total"], command: museum, read: read_museum },
     Part { name: "kills", counts: &["kill_cycles", "lost_bytes", "violations"], command: kills, read: read_json },
     Part { name: "crash images", counts: &["crash_images", "violations"], command: images, read: read_json },
-    Part { name: "swarm and museum", counts: &SIMULATOR, command: simulator, read: read_json },
+    Part { name: "swarm", counts: &SWARM, command: swarm, read: read_json },
 ];
 
-const SIMULATOR: [&str; 9] = [
-    "seeds",
-    "simulated_seconds",
-    "operations",
-    "faults",
-    "violations",
-    "museum_found",
-    "museum_total",
-    "marks_hit",
-    "marks_total",
-];
+const SWARM: [&str; 7] =
+    ["seeds", "simulated_seconds", "operations", "faults", "violations", "marks_hit", "marks_total"];
 
 /// One run of `prove`.
 struct Run {
@@ -161,26 +151,16 @@ fn parse(words: &[&str]) -> Option<(u64, bool)> {
 
 // ---- commands
 
-/// A check of the simulator that [`build`] has built, on itself.
-pub(crate) fn self_check(name: &str) -> Command {
-    let mut command = Command::new(target().join("release/uraid-sim"));
-    command.args(["--self-check", name]);
-    command
-}
-
-/// Builds the simulator in release, with all of its features.
-pub(crate) fn build_simulator() -> Result<(), String> {
-    build_release(&["build", "--release", "--quiet", "-p", "uraid-sim", "--features", SIMULATOR_FEATURES])
-}
-
 fn build_release(words: &[&str]) -> Result<(), String> {
     let is_good = cargo(words).status().is_ok_and(|status| status.success());
     if is_good { Ok(()) } else { Err(format!("cargo {} failed", words.join(" "))) }
 }
 
-/// Builds everything in release. The simulator is built with all of its features. The binary that is killed has none, so another command builds it: all that one command builds shares features.
+/// Builds everything in release. The simulator counts marks. The binary that is killed does not, so another command builds
+/// it: all that one command builds shares features. The museum needs an engine with mistakes.
 fn build() -> Result<(), String> {
-    build_simulator()?;
+    canaries::build()?;
+    build_release(&["build", "--release", "--quiet", "-p", "uraid-sim", "--features", "marks"])?;
     build_release(&["build", "--release", "--quiet", "-p", "uraid", "-p", "uraid-blackbox", "--bins"])?;
     build_release(&["test", "--release", "--quiet", "--no-run", "-p", "uraid-layout", "--test", SUITE])?;
     build_release(&["test", "--release", "--quiet", "--no-run", "-p", "uraid-parity", "--test", SUITE])
@@ -207,10 +187,13 @@ fn images(run: &Run) -> Command {
     command
 }
 
-/// The museum follows the swarm and is not time-bound: it takes several seconds.
-fn simulator(run: &Run) -> Command {
+fn museum(_: &Run) -> Command {
+    canaries::self_check("museum")
+}
+
+fn swarm(run: &Run) -> Command {
     let mut command = run.program("uraid-sim");
-    command.args(["--prove", &run.share(90).to_string()]);
+    command.args(["--prove", &run.share(100).to_string()]);
     command
 }
 
@@ -259,6 +242,14 @@ fn read_json(lines: &[String]) -> Option<Figures> {
         Some((key.to_string(), number.trim().parse().ok()?))
     });
     Some(figures.collect())
+}
+
+/// `checks: 14 passed, 0 failed`.
+fn read_museum(lines: &[String]) -> Option<Figures> {
+    let told = lines.iter().rev().find_map(|line| line.strip_prefix("checks: ")?.strip_suffix(" failed"))?;
+    let (passed, failed) = told.split_once(" passed, ")?;
+    let (found, missed): (u64, u64) = (passed.parse().ok()?, failed.parse().ok()?);
+    Some(Figures::from([("museum_found".to_string(), found), ("museum_total".to_string(), found + missed)]))
 }
 
 /// `1234 vectors with P, 5678 with P and Q`.
@@ -364,6 +355,9 @@ mod tests {
         let figures = read_json(&lines("12 seeds\n{\"seeds\": 12, \"faults\": 3, \"level\": \"raid5\"}\n"));
         assert_eq!(figures, Some(Figures::from([("seeds".into(), 12), ("faults".into(), 3)])));
         assert_eq!(read_json(&lines("12 seeds\n")), None);
+        let museum = read_museum(&lines("R1: seed 4\nFAILED: R2: not found\nchecks: 13 passed, 1 failed\n"));
+        assert_eq!(museum, Some(Figures::from([("museum_found".into(), 13), ("museum_total".into(), 14)])));
+        assert_eq!(read_museum(&lines("R1: seed 4\n")), None);
         let erasures = read_erasures(&lines("running 1 test\n6864 vectors with P, 1410000 with P and Q\n."));
         assert_eq!(erasures, Some(Figures::from([("erasure_vectors".into(), 1_416_864)])));
         let table = "level  geometries  reads  cases  plans\nraid5  1  2  3  4\nall  1  2  30  4\n";
@@ -402,7 +396,8 @@ mod tests {
         // It ran, and its findings are counted; keep the fact that it failed.
         assert_eq!(measure(&part(&["kill_cycles", "lost_bytes"]), &run), Ok((counted, false)));
         assert_eq!(measure(&part(&["violations"]), &run), Err("it did not count violations".to_string()));
-        assert!(measure(&PARTS[2], &run).is_err_and(|what| what.contains("uraid-storm")));
+        let storm = PARTS.iter().find(|part| part.name == "kills").expect("it is a part");
+        assert!(measure(storm, &run).is_err_and(|what| what.contains("uraid-storm")));
         assert_eq!((run.share(50), run.share(1)), (50, SECONDS_MIN));
     }
 

@@ -1,10 +1,11 @@
 //! The check runs: `ci` for every commit, `test` for every merge. What takes long is `deep`.
 //! Owns: which stages there are and in which order, the record of their seconds. Not here: how a stage runs and is counted
 //! (`stage`), how test programs share the machine (`runner`).
-//! Invariant: one dev build and one release build; nothing is built twice.
+//! Invariant: one dev build and one release build; nothing is built twice, but the simulator for mistakes of the engine.
 
 use crate::checks::{floors, rooms, tidy};
 use crate::documents::proof_page::{self, Region};
+use crate::mutants::canaries;
 use crate::programs::stage::{Report, Tally};
 use crate::programs::test_program::{TestProgram, documentation_tests};
 use crate::programs::{packages, runner};
@@ -48,8 +49,8 @@ pub(crate) fn everything(words: &[&str]) -> bool {
     report.command("release build", cargo(&binaries));
     // Every layout, every erasure, crash images, long seeds, the museum, kill -9: each with its figure.
     report.stage("prove, a minute", || Tally::one(prove::run(&["--time", "60s", "--json"])));
-    // Deliberate mistakes of the engine, compiled in by a feature: each must be found.
-    report.command("simulator, canaries", prove::self_check("canaries"));
+    // Deliberate mistakes of the engine, in the copy that `prove` has built: each must be found.
+    report.command("simulator, canaries", canaries::self_check("canaries"));
     report.stage("equal traces, twice", equal_traces);
     report.stage("readers of mdadm's words, short", || parsers::run(true));
     report.stage("demo", || Tally::one(demo::run_built("release")));

@@ -3,7 +3,7 @@
 //! Invariant: a part that failed is noted as failed, never as run.
 
 use crate::documents::proof_page::{self, Region};
-use crate::mutants;
+use crate::mutants::{self, canaries};
 use crate::programs::stage::{Tally, run_counted};
 use crate::project;
 use crate::proofs::{deny, fuzz, parsers, prove};
@@ -154,10 +154,11 @@ fn counted(tally: Tally) -> (bool, String) {
 
 fn features() -> (bool, String) {
     let mut tally = Tally::default();
-    for (package, features) in [("uraid-sim", "shuttle,sabotage,marks"), ("uraid-host", "loom")] {
+    for (package, features) in [("uraid-sim", "shuttle,marks"), ("uraid-host", "loom")] {
         let words = ["clippy", "-p", package, "--all-targets", "--features", features, "--", "-D", "warnings"];
         tally.add(run_counted(&mut project::cargo(&words)));
     }
+    tally.add(in_copy(canaries::clippy()));
     counted(tally)
 }
 
@@ -175,8 +176,18 @@ fn loom() -> (bool, String) {
 }
 
 fn shuttle() -> (bool, String) {
-    let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES, "--test", "shuttle"];
-    counted(run_counted(&mut project::cargo(&words)))
+    counted(in_copy(canaries::shuttle(&[])))
+}
+
+/// Runs a command in the copy whose engine has mistakes, if the copy could be made.
+fn in_copy(command: Result<Command, String>) -> Tally {
+    match command {
+        Ok(mut command) => run_counted(&mut command),
+        Err(what) => {
+            println!("{what}");
+            Tally::one(false)
+        }
+    }
 }
 
 /// Changed members: commands in process, all commands as processes, servers as processes.
@@ -201,13 +212,12 @@ fn mutated() -> (bool, String) {
     (good == runs.len(), if good == runs.len() { text.to_owned() } else { "see its output".to_owned() })
 }
 
-/// What runs only with the mistakes compiled in: checks of the simulator on itself, and directed tests.
+/// What needs an engine with mistakes: checks of the simulator on itself, and directed tests.
 fn museum() -> (bool, String) {
-    let mut tally = Tally::one(prove::build_simulator().is_ok());
-    for name in ["canaries", "museum", "marks", "shrinking"] {
-        tally.add(run_counted(&mut prove::self_check(name)));
+    let mut tally = Tally::one(canaries::build().is_ok());
+    for name in canaries::SELF_CHECKS {
+        tally.add(run_counted(&mut canaries::self_check(name)));
     }
-    let words = ["test", "--release", "-p", "uraid-sim", "--features", prove::SIMULATOR_FEATURES, "--test", "suite"];
-    tally.add(run_counted(&mut project::cargo(&words)));
+    tally.add(in_copy(canaries::tests()));
     counted(tally)
 }

@@ -105,10 +105,6 @@ impl PassKind {
         of!(self, Of => Of::readable_below(order, reports))
     }
 
-    pub(super) fn is_skipped(self) -> bool {
-        of!(self, Of => Of::is_skipped())
-    }
-
     pub(super) fn skips_flush(self) -> bool {
         of!(self, Of => Of::skips_flush())
     }

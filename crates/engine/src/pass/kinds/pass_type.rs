@@ -89,11 +89,6 @@ pub(super) trait PassType {
         recovered_below(order, reports)
     }
 
-    /// Whether it goes over nothing, by sabotage.
-    fn is_skipped() -> bool {
-        false
-    }
-
     /// Whether its end waits for no flush.
     fn skips_flush() -> bool {
         false

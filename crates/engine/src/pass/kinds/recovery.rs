@@ -24,7 +24,6 @@ use crate::state::master::Change;
 use crate::state::view::{SlotMember, View};
 use crate::words::mark::{self, Mark};
 use crate::words::progress::{PassCounts, PassOrder};
-use crate::words::sabotage::{self, Sabotage};
 use std::ops::Range;
 use std::rc::Rc;
 use uraid_block::{IoError, MemberSector, Sectors, Slot, SlotSet};
@@ -71,10 +70,6 @@ impl PassType for RecoveryPass {
 
     fn record<W: World>(passes: &Passes<W>, order: &PassOrder, below: Sectors) {
         passes.record_filled(order, below);
-    }
-
-    fn skips_flush() -> bool {
-        sabotage::is(Sabotage::TrustUnflushed)
     }
 
     fn is_needless<W: World>(passes: &Passes<W>, order: &PassOrder) -> bool {

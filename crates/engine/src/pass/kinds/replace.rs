@@ -28,7 +28,6 @@ use crate::state::view::{Epoch, SlotMember, View};
 use crate::steward::NotNow;
 use crate::words::mark::{self, Mark};
 use crate::words::progress::{PassCounts, PassOrder};
-use crate::words::sabotage::{self, Sabotage};
 use smallvec::SmallVec;
 use std::pin::pin;
 use std::rc::Rc;
@@ -136,10 +135,6 @@ impl PassType for ReplacePass {
 
     fn record<W: World>(passes: &Passes<W>, order: &PassOrder, below: Sectors) {
         passes.record_filled(order, below);
-    }
-
-    fn skips_flush() -> bool {
-        sabotage::is(Sabotage::ReplaceUnflushed)
     }
 
     fn is_needless<W: World>(passes: &Passes<W>, order: &PassOrder) -> bool {

@@ -20,7 +20,6 @@ use crate::shard::shared::Shared;
 use crate::state::master::Change;
 use crate::words::mark::{self, Mark};
 use crate::words::progress::{PassCounts, PassOrder, PassReport};
-use crate::words::sabotage::{self, Sabotage};
 use std::ops::Range;
 use std::rc::Rc;
 use uraid_block::{IoError, Sectors, SlotSet};
@@ -65,14 +64,6 @@ impl PassType for ResyncPass {
 
     fn readable_below(_order: &PassOrder, reports: &[PassReport]) -> Sectors {
         reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard")
-    }
-
-    fn is_skipped() -> bool {
-        sabotage::is(Sabotage::SkipResync)
-    }
-
-    fn skips_flush() -> bool {
-        sabotage::is(Sabotage::SkipPassFlush)
     }
 
     async fn end<W: World>(passes: &Rc<Passes<W>>, _order: &PassOrder) {

@@ -24,7 +24,6 @@ use crate::words::failure::Failure;
 use crate::words::findings::Mismatch;
 use crate::words::mark::{self, Mark};
 use crate::words::progress::{PassCounts, PassOrder};
-use crate::words::sabotage::{self, Sabotage};
 use std::borrow::Cow;
 use std::ops::Range;
 use uraid_block::{ArraySector, IoError, MemberSector, SECTOR_BYTES, Sectors, Slot, SlotSet};
@@ -352,7 +351,6 @@ impl RowBlocks<'_> {
             RowFault::Nothing => Vec::new(),
             RowFault::Parity => vec![p()],
             RowFault::Syndrome => vec![q()],
-            RowFault::Data(_) if sabotage::is(Sabotage::RepairByData) => vec![p(), q()],
             RowFault::Data(block) => {
                 let mut right = self.data[block][range.clone()].to_vec();
                 xor_into(&mut right, &differences.p.as_ref().expect("both were compared")[range.clone()]);

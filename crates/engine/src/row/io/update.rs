@@ -21,7 +21,6 @@ use crate::shard::buffers;
 use crate::shard::member_io::MemberRun;
 use crate::state::recorded::Recorded;
 use crate::words::failure::{Failure, ReadError};
-use crate::words::sabotage::{self, Sabotage};
 use smallvec::smallvec;
 use std::pin::pin;
 use uraid_block::local::join_pair;
@@ -53,7 +52,7 @@ impl<W: World> RowIo<W> {
     /// Prepares a write of `length` sectors from `start` of a row's data, if it can take the fast path now.
     #[inline]
     pub(crate) fn plan_update(&self, row: Row, start: Sectors, length: Sectors) -> Option<Update> {
-        if !self.updates_two || length > self.partial_max() || sabotage::is(Sabotage::SkipParity) {
+        if !self.updates_two || length > self.partial_max() {
             return None;
         }
         let block = self.layout.block(row, start, length)?;

@@ -2,7 +2,7 @@
 //! Owns: the events that the next rounds have to reach. Not here: the rounds (`recorder`), what superblocks say (`images`).
 //! Invariant: no request that a member has missed is answered before the others are two events ahead of it.
 
-use super::{Master, records_once};
+use super::Master;
 use crate::{Place, StartPlan};
 use uraid_format::Role;
 
@@ -31,16 +31,14 @@ impl Master {
     ///   events     left out: 7     the others: 7 -> 8 -> 9, then the answer
     /// ```
     pub(super) fn leave_behind(&mut self) {
-        let rounds = if records_once() { 1 } else { 2 };
-        self.events_min = self.events_min.max(self.events + rounds);
+        self.events_min = self.events_min.max(self.events + 2);
     }
 
     /// [`Master::leave_behind`] for devices that the array was started without; once, before the first write. A crash may
     /// have cut a round short that had reached such a device and no member here: then it is one event ahead of them.
     pub(super) fn leave_outsiders_behind(&mut self) {
         if self.has_outsiders {
-            let rounds = if records_once() { 1 } else { 3 };
-            self.events_min = self.events_min.max(self.events + rounds);
+            self.events_min = self.events_min.max(self.events + 3);
             self.has_outsiders = false;
         }
     }

@@ -6,7 +6,7 @@ use super::Tell;
 use crate::proof::fleet::run_seeds;
 use crate::proof::museum::ENTRIES;
 use crate::scenario::Options;
-use uraid_engine::sabotage::{Sabotage, set};
+use uraid_engine::canary::{names, set};
 
 /// Each mistake must be found within this many seeds. Most need fewer than 100, the rarest about 2,400 on average.
 const SEEDS_MAX: u64 = 12_000;
@@ -20,24 +20,24 @@ const STEP: u64 = 20;
 /// first. `directed::several` finds the second, where superblocks can be written and data cannot; `directed::spares` the
 /// third, `directed::joining` the fourth, `directed::re_adding` the next two, and `directed::joining::replacing` the one
 /// after them.
-const SHOWN_ELSEWHERE: [Sabotage; 11] = [
-    Sabotage::RowFlushByOldView,
-    Sabotage::FailOneByOne,
-    Sabotage::SpareUnrecorded,
-    Sabotage::JoinUnrecorded,
-    Sabotage::ReAddTooOld,
-    Sabotage::KeepRecovery,
-    Sabotage::ReplaceUnflushed,
-    Sabotage::RepairByData,
-    Sabotage::ComputeUnsynced,
-    Sabotage::LogCompleteEarly,
-    Sabotage::ReadNotBehind,
+const SHOWN_ELSEWHERE: [&str; 11] = [
+    "RowFlushByOldView",
+    "FailOneByOne",
+    "SpareUnrecorded",
+    "JoinUnrecorded",
+    "ReAddTooOld",
+    "KeepRecovery",
+    "ReplaceUnflushed",
+    "RepairByData",
+    "ComputeUnsynced",
+    "LogCompleteEarly",
+    "ReadNotBehind",
 ];
 
-fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
+fn first_find(mistake: &str) -> Option<(u64, String)> {
     (0..SEEDS_MAX).step_by(STEP as usize).find_map(|start| {
         // A mistake must be found by itself, not by a member that hangs.
-        let options = Options { never_hangs: mistake != Sabotage::WaitForDead, ..Options::default() };
+        let options = Options { never_hangs: mistake != "WaitForDead", ..Options::default() };
         let sum = run_seeds(start..start + STEP, 2, options, || set(Some(mistake)));
         let (seed, found) = sum.failures.into_iter().next()?;
         Some((seed, found.lines().next().unwrap_or_default().chars().take(160).collect()))
@@ -47,11 +47,11 @@ fn first_find(mistake: Sabotage) -> Option<(u64, String)> {
 /// Every mistake that the seeds are meant to find.
 pub(super) fn run(tell: Tell<'_>) {
     let is_own =
-        |mistake: &Sabotage| !SHOWN_ELSEWHERE.contains(mistake) && ENTRIES.iter().all(|entry| entry.switch != *mistake);
-    for mistake in Sabotage::ALL.into_iter().filter(is_own) {
+        |mistake: &&str| !SHOWN_ELSEWHERE.contains(mistake) && ENTRIES.iter().all(|entry| entry.canary != *mistake);
+    for mistake in names().filter(is_own) {
         tell(match first_find(mistake) {
-            Some((seed, found)) => Ok(format!("{mistake:?}: seed {seed}: {found}")),
-            None => Err(format!("{mistake:?}: not found in {SEEDS_MAX} seeds")),
+            Some((seed, found)) => Ok(format!("{mistake}: seed {seed}: {found}")),
+            None => Err(format!("{mistake}: not found in {SEEDS_MAX} seeds")),
         });
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn run(tell: Tell<'_>) {
             Some(find) if entry.finders.iter().any(|finder| find.found.starts_with(finder)) => {
                 let (seconds, found) =
                     (began.elapsed().as_secs_f32(), find.found.chars().take(120).collect::<String>());
-                Ok(format!("{} ({:?}): seed {}, {seconds:.1} s: {found}", entry.id, entry.switch, find.seed))
+                Ok(format!("{} ({}): seed {}, {seconds:.1} s: {found}", entry.id, entry.canary, find.seed))
             }
             Some(find) => Err(format!("{}: found by another checker: {}", entry.id, find.found)),
             None => Err(format!("{}: not found in {SEEDS_MAX} seeds", entry.id)),

@@ -5,7 +5,7 @@ use super::Tell;
 use crate::proof::shrink::{checker, shrink};
 use crate::scenario::{Options, Source, run_recorded, run_seed};
 use std::time::Duration;
-use uraid_engine::sabotage::{Sabotage, set};
+use uraid_engine::canary::set;
 
 /// The most client operations and faults in a shrunk run. The first 12 seeds that find each mistake end at 1 to 7
 /// operations.
@@ -13,20 +13,20 @@ const OPERATIONS_MAX: u64 = 15;
 const FAULTS_MAX: u64 = 3;
 
 /// A skipped flush, an unrecorded failure, skipped parity.
-const MISTAKES: [Sabotage; 3] = [Sabotage::SkipFlush, Sabotage::SkipRecord, Sabotage::SkipParity];
+const MISTAKES: [&str; 3] = ["SkipFlush", "SkipRecord", "SkipParity"];
 
 pub(super) fn run(tell: Tell<'_>) {
     for mistake in MISTAKES {
         let shrunk = shrinks(mistake);
         set(None);
         tell(match shrunk {
-            Ok(how) => Ok(format!("{mistake:?}: {how}")),
-            Err(why) => Err(format!("{mistake:?}: {why}")),
+            Ok(how) => Ok(format!("{mistake}: {how}")),
+            Err(why) => Err(format!("{mistake}: {why}")),
         });
     }
 }
 
-fn shrinks(mistake: Sabotage) -> Result<String, String> {
+fn shrinks(mistake: &str) -> Result<String, String> {
     set(Some(mistake));
     let options = Options::default();
     let seed = (0..200).find(|seed| run_seed(*seed, options).failure.is_some()).ok_or("no seed of 200 finds it")?;

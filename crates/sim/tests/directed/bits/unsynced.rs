@@ -262,12 +262,12 @@ fn parities_that_a_resync_made_agree_tell_nothing_of_an_unreadable_block() {
 }
 
 /// The canary.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn blocks_that_are_computed_from_rows_not_in_sync_are_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
+    use uraid_engine::canary::set;
     let mut found = 0;
-    set(Some(Sabotage::ComputeUnsynced));
+    set(Some("ComputeUnsynced"));
     each(|case, shards, stale, lost, _| {
         let crashed = crashed(case, shards, stale);
         lost.iter().for_each(|slot| fail(&crashed.rig, &crashed.live, *slot));

@@ -304,11 +304,11 @@ fn a_member_that_replaced_another_one_was_flushed() {
 }
 
 /// The canary of that order.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn a_member_that_has_its_slot_before_it_was_flushed_is_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    set(Some(Sabotage::ReplaceUnflushed));
+    use uraid_engine::canary::set;
+    set(Some("ReplaceUnflushed"));
     let is_whole = survives_power_cut_at_the_end();
     set(None);
     assert!(!is_whole);

@@ -495,11 +495,11 @@ fn a_member_lost_in_the_first_resync_is_not_computed_without_force() {
 }
 
 /// The canary.
-#[cfg(feature = "sabotage")]
+#[cfg(feature = "canaries")]
 #[test]
 fn logs_that_are_called_complete_while_a_resync_is_due_are_found() {
-    use uraid_engine::sabotage::{Sabotage, set};
-    set(Some(Sabotage::LogCompleteEarly));
+    use uraid_engine::canary::set;
+    set(Some("LogCompleteEarly"));
     let (tries, starts) = lose_members_in_first_resync();
     set(None);
     println!("{starts} starts of {tries}");

@@ -11,7 +11,6 @@ use crate::state::view::Gate;
 use crate::words::join_error::{AddError, ReAddError};
 use crate::words::mark::{self, Mark};
 use crate::words::progress::{PassKind, PassOrder};
-use crate::words::sabotage::{self, Sabotage};
 use uraid_block::{ErrorKind, IoError, Slot};
 use uraid_format::bitmap::BitmapImage;
 
@@ -56,7 +55,7 @@ impl<W: World> Passes<W> {
             steward.apply(Change::TakeSpare { member, slot });
             self.given_up.set(self.given_up.get().without(slot));
             let version = steward.master().version();
-            if !sabotage::is(Sabotage::SpareUnrecorded) && self.recorder.record_up_to(version).await.is_err() {
+            if self.recorder.record_up_to(version).await.is_err() {
                 return;
             }
             steward.publish(Change::Nothing).await
@@ -114,9 +113,7 @@ impl<W: World> Passes<W> {
     async fn end_recovery_of(&self, slot: Slot) {
         let order = self.steward.pass_order.get();
         let of_slot = |order: &PassOrder| order.kind == PassKind::Recovery && order.recovering.contains(slot);
-        if let Some(order) = order.filter(of_slot)
-            && !sabotage::is(Sabotage::KeepRecovery)
-        {
+        if let Some(order) = order.filter(of_slot) {
             mark::hit(Mark::RecoveryAnew);
             self.steward.pass_order.set(None);
             self.steer(|steering| steering.ended = steering.ended.max(order.number)).await;
