@@ -14,6 +14,7 @@ use crate::recorder::Recorder;
 use crate::world::ShardWorld;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::local::oneshot;
 use uraid_block::{
@@ -129,7 +130,7 @@ questions! {
     /// See [`Array::requests_in_flight`].
     requests_in_flight() -> u64;
     /// See [`Array::layout`].
-    layout() -> &Layout;
+    layout() -> Arc<Layout>;
     /// See [`Array::vacancy`].
     vacancy() -> Result<Vacancy, AddError>;
     /// See [`Array::reserve`].

@@ -323,7 +323,7 @@ fn the_cost_of_a_write_is_what_the_engine_counts() {
     for (level, members) in shapes {
         let (machine, array) = started(level, members, IO_TAKES);
         let arena = Arena::new(0, 60);
-        let layout = array.layout().clone();
+        let layout = array.layout();
         let stripe = if layout.stripe().is_zero() { 2 * CHUNK } else { layout.stripe().0 };
         let writer: Client = Box::pin({
             let array = array.clone();

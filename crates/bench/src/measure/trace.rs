@@ -93,7 +93,7 @@ impl Tracer {
             program.push(&ios);
         }
         let layout = self.recorded.array.layout();
-        if let Layout::Parity(layout) = layout
+        if let Layout::Parity(layout) = &*layout
             && is_whole
             && block.0.is_multiple_of(layout.stripe().0)
         {
@@ -129,7 +129,8 @@ impl Tracer {
     /// Tells writes of parity from those of data by their places. Those of a partial parity log are in no row: the log is
     /// in front of the data, or behind it.
     fn mark_parity(&self, ios: &mut [MemberIo]) {
-        let Layout::Parity(layout) = self.recorded.array.layout() else { return };
+        let layout = self.recorded.array.layout();
+        let Layout::Parity(layout) = &*layout else { return };
         for io in ios.iter_mut().filter(|io| io.verb == Verb::Write) {
             let (data_start, slot) = self.members[usize::from(io.member)];
             let row = io.at.0.checked_sub(data_start.0).map(|at| at / layout.chunk().0);

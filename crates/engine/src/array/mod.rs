@@ -33,12 +33,14 @@ use crate::shard::unsynced::Unsynced;
 use crate::shard::world::World;
 use crate::state::master::Master;
 use crate::state::recorded::Recorded;
+use crate::state::shape::Shape;
 use crate::state::view::{Gate, View};
 use crate::words::config::Config;
 use crate::words::join_error::{AddError, ReAddError};
 use crate::words::mark::Mark;
 use crate::words::progress::{self, Progress};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use uraid_block::local::Semaphore;
 use uraid_block::{
@@ -56,10 +58,6 @@ const IO_MAX_BYTES: u64 = 32 << 20;
 const LOCK_BITS: u32 = 7;
 
 /// The writes of an array: by copies, or by rows with parity.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one on each shard, and a box would be one more step for writes"
-)]
 enum Writer<W: World> {
     Copies(Mirror<W>),
     Parity(Rc<Rows<W>>),
@@ -88,11 +86,11 @@ impl<W: World> Array<W> {
         assert_eq!(plan.members.len(), members.len());
         let master = Master::new(plan);
         let view = master.view();
-        let layout = plan.layout.clone();
+        let layout = &plan.layout;
         let ppl = plan.ppl.as_ref().filter(|_| !config.read_only);
-        let in_sync_below = master.resync_from().unwrap_or(progress::total(&layout));
-        let geometry = geometry_of::<W>(&layout, &members, ppl.is_some());
-        let locks = match &layout {
+        let in_sync_below = master.resync_from().unwrap_or(progress::total(layout));
+        let geometry = geometry_of::<W>(&view.shape, &members, ppl.is_some());
+        let locks = match layout {
             Layout::Parity(_) => RangeLock::new(0, Mark::RowWaited),
             Layout::Copies(_) => RangeLock::new(LOCK_BITS, Mark::LockWaited),
         };
@@ -103,7 +101,6 @@ impl<W: World> Array<W> {
         let unsynced = Unsynced::new(plan, config.force);
         let parts = Parts {
             world,
-            layout,
             geometry,
             members,
             config,
@@ -116,11 +113,11 @@ impl<W: World> Array<W> {
             has_log: ppl.is_some(),
         };
         let shared = Shared::new(parts);
-        let (rows, writer) = match &shared.layout {
-            Layout::Copies(layout) => (None, Writer::Copies(Mirror::new(shared.clone(), layout.clone()))),
+        let (rows, writer) = match layout {
+            Layout::Copies(_) => (None, Writer::Copies(Mirror::new(shared.clone()))),
             Layout::Parity(layout) => {
-                let io = Rc::new(RowIo::new(shared.clone(), layout.clone(), ppl.map(|ppl| ppl.room)));
-                let rows = Rc::new(Rows::new(shared.clone(), layout.clone(), io.clone()));
+                let io = Rc::new(RowIo::new(shared.clone(), layout, ppl.map(|ppl| ppl.room)));
+                let rows = Rc::new(Rows::new(shared.clone(), io.clone()));
                 (Some((rows.clone(), io)), Writer::Parity(rows))
             }
         };
@@ -162,9 +159,9 @@ impl<W: World> Array<W> {
         self.shared.epochs.in_flight()
     }
 
-    /// The layout of the array.
-    pub fn layout(&self) -> &Layout {
-        &self.shared.layout
+    /// The layout of the array, at this moment.
+    pub fn layout(&self) -> Arc<Layout> {
+        self.shared.with_view(|view| view.shape.share())
     }
 
     fn lifecycle(&self) -> &Lifecycle<W> {
@@ -379,7 +376,7 @@ impl<W: World> Array<W> {
                 Ok(Answer::Done)
             }
             Call::MadeGood => {
-                self.shared.in_sync_below.set(progress::total(&self.shared.layout));
+                self.shared.in_sync_below.set(progress::total(&self.shared.layout()));
                 Ok(Answer::Done)
             }
             Call::Drain(_)
@@ -458,7 +455,8 @@ impl<W: World> Array<W> {
     }
 
     fn check(&self, at: Sector, length: Sectors) -> Result<ArrayRange, IoError> {
-        let end = at.0.checked_add(length.0).filter(|end| *end <= self.shared.geometry.size.0);
+        let size = self.shared.with_view(|view| view.shape.size());
+        let end = at.0.checked_add(length.0).filter(|end| *end <= size.0);
         match end {
             Some(_) => Ok(ArrayRange::new(ArraySector(at.0), length)),
             None => Err(ErrorKind::OutOfRange.into()),
@@ -561,7 +559,8 @@ impl<W: World> Array<W> {
     }
 }
 
-fn geometry_of<W: World>(layout: &Layout, members: &[W::Member], has_log: bool) -> Geometry {
+fn geometry_of<W: World>(shape: &Shape, members: &[W::Member], has_log: bool) -> Geometry {
+    let layout = shape.layout();
     let stripe = layout.stripe();
     let largest = IO_MAX_BYTES / uraid_block::SECTOR_BYTES as u64;
     // A client that cuts at the largest request then cuts on stripe edges: 24 sectors a stripe -> 65520, not 65536.
@@ -577,7 +576,7 @@ fn geometry_of<W: World>(layout: &Layout, members: &[W::Member], has_log: bool) 
     };
     let can_discard = is_certain && active().all(|member| !member.discard_granularity.is_zero());
     Geometry {
-        size: layout.array_size(),
+        size: shape.size(),
         logical_block: Sectors(1),
         physical_block: active().map(|member| member.physical_block).max().unwrap_or(Sectors(1)),
         chunk: layout.chunk(),

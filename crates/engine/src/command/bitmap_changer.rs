@@ -161,7 +161,7 @@ impl<W: World> BitmapChanger<W> {
     /// A bitmap of mdadm's choice for this array. `chunk`: what a bit stands for; `None`: as mdadm chooses.
     pub(crate) fn choose(&self, chunk: Option<Sectors>) -> Result<BitmapToAdd, ChangeBitmapError> {
         self.check_add()?;
-        let covered = progress::total(&self.steward.shared.layout);
+        let covered = progress::total(&self.steward.shared.layout());
         bitmap_to_add(self.steward.master().template(), covered, chunk).map_err(ChangeBitmapError::Place)
     }
 
@@ -224,7 +224,11 @@ impl<W: World> BitmapChanger<W> {
     fn plan(&self, bitmap: BitmapToAdd) -> Result<BitmapPlan, ChangeBitmapError> {
         let master = self.steward.master();
         let BitmapToAdd { offset, mut image } = bitmap;
-        assert_eq!(image.header().sync_size, progress::total(&self.steward.shared.layout), "its bits cover the array");
+        assert_eq!(
+            image.header().sync_size,
+            progress::total(&self.steward.shared.layout()),
+            "its bits cover the array"
+        );
         assert_eq!(image.next_set(0), None, "a bit is set by a write");
         let length = image.header().used_sectors();
         if let Some(member) = master.without_room(offset, length) {
@@ -341,7 +345,7 @@ impl<W: World> BitmapChanger<W> {
     fn check_open(&self) -> Result<(), ChangeBitmapError> {
         let shared = &self.steward.shared;
         if !shared.is_redundant() {
-            return Err(ChangeBitmapError::NoRedundancy { level: shared.layout.level() });
+            return Err(ChangeBitmapError::NoRedundancy { level: shared.layout().level() });
         }
         Ok(self.steward.check_open()?)
     }

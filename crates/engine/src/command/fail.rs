@@ -266,10 +266,10 @@ impl<W: World> Commands<W> {
         }
         let left = usable.minus(self.judge.collected()).minus(slots);
         assert_eq!(usable, self.steward.master().readable(), "shard 0 has the newest view");
-        if !self.steward.shared.is_redundant() || !self.steward.shared.layout.can_serve(&left) {
+        if !self.steward.shared.is_redundant() || !self.steward.shared.layout().can_serve(&left) {
             mark::hit(Mark::NeededByHand);
-            let needed =
-                usize::from(self.steward.shared.layout.slots()) - usize::from(self.steward.shared.layout.tolerates());
+            let needed = usize::from(self.steward.shared.layout().slots())
+                - usize::from(self.steward.shared.layout().tolerates());
             return Err(FailError::Needed { left: slots.count(), working: usable.count(), needed });
         }
         Ok(())

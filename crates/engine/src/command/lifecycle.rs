@@ -353,8 +353,8 @@ impl<W: World> Lifecycle<W> {
         let errors = self.health.errors();
         assert_eq!(master.members().len(), errors.len(), "both are of all members");
         Status {
-            level: steward.shared.layout.level(),
-            slots: steward.shared.layout.slots(),
+            level: steward.shared.layout().level(),
+            slots: steward.shared.layout().slots(),
             usable: master.readable(),
             at_rest: master.at_rest(),
             gate: master.gate(),
@@ -386,6 +386,6 @@ impl<W: World> Lifecycle<W> {
             ranges.collect::<Vec<_>>()
         };
         let listed: Vec<(Slot, Extent<Sector>)> = view.readable().iter().flat_map(of_slot).collect();
-        if listed.is_empty() { Sectors::ZERO } else { without_source(&shared.layout, view.readable(), &listed) }
+        if listed.is_empty() { Sectors::ZERO } else { without_source(&shared.layout(), view.readable(), &listed) }
     }
 }

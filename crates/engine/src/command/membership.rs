@@ -150,7 +150,7 @@ impl<W: World> Membership<W> {
     pub(crate) fn vacancy(&self) -> Result<Vacancy, AddError> {
         let shared = &self.steward.shared;
         if !shared.is_redundant() {
-            return Err(AddError::NoRedundancy { level: shared.layout.level() });
+            return Err(AddError::NoRedundancy { level: shared.layout().level() });
         }
         let master = self.steward.master();
         match master.gate() {
@@ -231,10 +231,10 @@ impl<W: World> Membership<W> {
             return Err(ReAddError::Ahead { found, expected });
         }
         // When it left, the others could serve the array. If not, it was the array.
-        let slots = self.steward.shared.layout.slots();
+        let slots = self.steward.shared.layout().slots();
         let listed = former.roles.iter().filter_map(|role| role.slot()).filter(|listed| listed.0 < slots);
         let others = listed.collect::<SlotSet>().without(slot);
-        if master.was_apart(former) || !self.steward.shared.layout.can_serve(&others) {
+        if master.was_apart(former) || !self.steward.shared.layout().can_serve(&others) {
             return Err(ReAddError::Apart);
         }
         let expected = bitmap.events_cleared();
@@ -278,7 +278,7 @@ impl<W: World> Membership<W> {
         let of_array =
             |superblock: &Superblock| superblock.features.without(own_features.with(Features::BITMAP_OFFSET));
         let is_alike = shape(former) == shape(own) && of_array(former) == of_array(own);
-        let has_slot = former.own_role().slot().is_some_and(|slot| slot.0 < self.steward.shared.layout.slots());
+        let has_slot = former.own_role().slot().is_some_and(|slot| slot.0 < self.steward.shared.layout().slots());
         if is_alike && has_slot && master.has_room_for_bitmap(former) { Ok(()) } else { Err(ReAddError::Shape) }
     }
 
@@ -303,7 +303,7 @@ impl<W: World> Membership<W> {
     /// Gives members a flag, or takes it away: all of them or none.
     pub(crate) async fn set_flag(&self, members: &[usize], flag: MemberFlag, is_set: bool) -> Result<(), FlagError> {
         let steward = &self.steward;
-        flag.check_level(steward.shared.layout.level())?;
+        flag.check_level(steward.shared.layout().level())?;
         let _turn = self.turn.acquire(1).await;
         let holds = orders_copies(flag) && steward.master().has_write_behind();
         if holds {

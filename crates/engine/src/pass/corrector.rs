@@ -234,7 +234,7 @@ impl<W: World> Corrector<W> {
     /// Whether the others are known to be right about these sectors, and the member is still the one that failed.
     fn may_correct(&self, stretch: &Correction) -> bool {
         let (in_sync, window) = (self.shared.in_sync_below.get().0, &stretch.window);
-        let is_consistent = match &self.shared.layout {
+        let is_consistent = match &*self.shared.layout() {
             Layout::Parity(_) => {
                 let is_known = !self.shared.unsynced.touches(MemberSector(window.at), window.length);
                 is_known && window.at + window.length.0 <= in_sync
@@ -276,7 +276,7 @@ impl<W: World> Shared<W> {
         let data = self.with_view(|view| {
             let is_in_use = view.readable().contains(slot) && view.member(slot).index == member;
             let data_offset = view.has_member(slot).then(|| view.member(slot).data_offset);
-            let data = data_offset.map(|offset| Range::new(offset, self.layout.member_used(slot)));
+            let data = data_offset.map(|offset| Range::new(offset, view.shape.layout().member_used(slot)));
             data.filter(|_| is_in_use).unwrap_or(Range::new(range.start, Sectors::ZERO))
         });
         // A log may name what is no data.
@@ -291,7 +291,7 @@ impl<W: World> Shared<W> {
                     return Some((owner, Correction { slot, member, range, window }));
                 }
                 // No copy lies in this chunk.
-                let chunk = self.layout.chunk().0;
+                let chunk = self.layout().chunk().0;
                 at = at.checked_div(chunk).map_or(end, |chunks| (chunks + 1) * chunk);
             }
             None
@@ -301,7 +301,7 @@ impl<W: World> Shared<W> {
     /// The window at a sector of a member's data, and the shard that owns it.
     fn window_to_correct(&self, slot: Slot, at: MemberSector, longest: Sectors) -> Option<(ShardIndex, Window)> {
         let longest = longest.0.min(WINDOW);
-        match &self.layout {
+        match &*self.layout() {
             Layout::Parity(layout) => {
                 let (row, chunk) = (at.0 / layout.chunk().0, layout.chunk().0);
                 let length = Sectors(longest.min(chunk - at.0 % chunk));
@@ -310,7 +310,7 @@ impl<W: World> Shared<W> {
             Layout::Copies(layout) => {
                 let sector = layout.sector_of_copy(slot, at)?;
                 let unit = sector.0 / UNIT;
-                let held = self.layout.contiguous(sector).0.min((unit + 1) * UNIT - sector.0);
+                let held = self.layout().contiguous(sector).0.min((unit + 1) * UNIT - sector.0);
                 let owner = ShardIndex((unit % u64::from(self.world.shards())) as u16);
                 Some((owner, Window { at: sector.0, sector, length: Sectors(longest.min(held)) }))
             }

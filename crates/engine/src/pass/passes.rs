@@ -55,7 +55,7 @@ impl<W: World> Passes<W> {
         bitmap: &Rc<CurrentBitmap<W>>,
         ppl: Option<Rc<Ppl<W>>>,
     ) -> Rc<Passes<W>> {
-        let total = progress::total(&steward.shared.layout);
+        let total = progress::total(&steward.shared.layout());
         Rc::new(Passes {
             steward: steward.clone(),
             recorder: recorder.clone(),

@@ -74,7 +74,7 @@ pub(crate) struct Resync<W: World> {
 impl<W: World> Resync<W> {
     /// `windows`: how many may be under way.
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>, windows: usize) -> Resync<W> {
-        assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
+        assert_eq!(shared.layout().level().is_parity(), rows.is_some(), "only parity levels have rows");
         let reading = Semaphore::new((windows / 2).max(1));
         Resync { shared, rows, reading, findings: RefCell::default() }
     }
@@ -92,7 +92,7 @@ impl<W: World> Resync<W> {
         let (at, length) = (MemberSector(piece.at), piece.length);
         let usable = self.shared.view().readable();
         let is_read = |slot: &Slot| usable.contains(*slot) && !computed.contains(*slot);
-        let present = (0..self.shared.layout.slots()).map(Slot).filter(is_read);
+        let present = (0..self.shared.layout().slots()).map(Slot).filter(is_read);
         let found = {
             let _reads = if let Some(reading) = reading { Some(reading.acquire(1).await) } else { None };
             self.read_window(present.map(|slot| (slot, at)), length).await?
@@ -100,7 +100,7 @@ impl<W: World> Resync<W> {
         if length.0 > 1 && is_mixed(&found) {
             return Ok(None);
         }
-        let chunk = self.shared.layout.chunk().0;
+        let chunk = self.shared.layout().chunk().0;
         let mut window = PassCounts::default();
         let mut start = 0;
         while start < length.0 {

@@ -128,7 +128,9 @@ impl<W: World> Passes<W> {
         };
         let begun = match self.steward.pass_order.get() {
             Some(order) if order.kind == kind => self.progress.get(),
-            Some(_) | None => Progress { kind, total: kind.total(&self.steward.shared.layout), ..Progress::default() },
+            Some(_) | None => {
+                Progress { kind, total: kind.total(&self.steward.shared.layout()), ..Progress::default() }
+            }
         };
         let recorded = kind.recorded(self, kind.slots(self)).min(begun.total);
         Some(Progress { done: begun.done.max(recorded), ..begun })
@@ -211,9 +213,9 @@ impl<W: World> Passes<W> {
 
     /// What every shard is to do, and where the pass begins.
     fn order(&self, kind: PassKind) -> PassOrder {
-        let layout = &self.steward.shared.layout;
+        let layout = self.steward.shared.layout();
         let recovering = kind.slots(self);
-        let total = kind.total(layout);
+        let total = kind.total(&layout);
         let from = kind.recorded(self, recovering).min(total);
         self.progress.set(Progress { kind, done: from, total, ..Progress::default() });
         self.number.set(self.number.get() + 1);

@@ -101,7 +101,7 @@ impl<W: World> Pass<W> {
         // A window fails if the array freezes. Then the tasks of the other windows end at the gate, too.
         let has_failed = outcomes.iter().any(Result::is_err);
         assert!(has_failed || self.in_flight.borrow().is_empty(), "every window was passed");
-        if self.readable_below() >= order.kind.total(&self.shared.layout).0 {
+        if self.readable_below() >= order.kind.total(&self.shared.layout()).0 {
             order.kind.end_on_shard(&self.shared);
         }
         self.is_running.set(false);
@@ -187,7 +187,7 @@ impl<W: World> Pass<W> {
     /// The next window that this shard owns.
     fn take_window(&self, order: &PassOrder) -> Option<Window> {
         let window = self.window_from(order, self.next.get());
-        let total = order.kind.total(&self.shared.layout).0;
+        let total = order.kind.total(&self.shared.layout()).0;
         let next = window.map_or(total, |window| window.at + window.length.0);
         assert!(next >= self.next.get(), "windows ascend");
         self.next.set(next);
@@ -202,9 +202,9 @@ impl<W: World> Pass<W> {
 
     /// How much of each member a window reads or writes, on average.
     fn of_member(&self, order: &PassOrder, window: &Window) -> Sectors {
-        match &self.shared.layout {
+        match &*self.shared.layout() {
             Layout::Copies(_) if !order.fills => {
-                let (copies, slots) = (self.shared.layout.copies_count(), self.shared.layout.slots());
+                let (copies, slots) = (self.shared.layout().copies_count(), self.shared.layout().slots());
                 Sectors(window.length.0 * u64::from(copies) / u64::from(slots))
             }
             Layout::Copies(_) | Layout::Parity(_) => window.length,
@@ -237,7 +237,7 @@ impl<W: World> Pass<W> {
     /// The first window at or after this sector that this shard owns: not longer than a block of the pass arena, in one
     /// unit, and within what the members hold contiguously.
     fn window_from(&self, order: &PassOrder, at: u64) -> Option<Window> {
-        match &self.shared.layout {
+        match &*self.shared.layout() {
             Layout::Copies(layout) if order.fills => self.window_of_member(layout, order, at),
             Layout::Copies(_) | Layout::Parity(_) => self.window_of_units(order, at),
         }
@@ -245,10 +245,10 @@ impl<W: World> Pass<W> {
 
     fn window_of_units(&self, order: &PassOrder, at: u64) -> Option<Window> {
         let shards = u64::from(self.shared.world.shards());
-        let (own, chunk) = (self.shared.world.shard(), self.shared.layout.chunk().0);
-        let total = progress::total(&self.shared.layout).0;
+        let (own, chunk) = (self.shared.world.shard(), self.shared.layout().chunk().0);
+        let total = progress::total(&self.shared.layout()).0;
         // Alone, a shard owns all rows, and a window may span several.
-        let unit = match &self.shared.layout {
+        let unit = match &*self.shared.layout() {
             Layout::Parity(_) if shards > 1 => chunk,
             Layout::Parity(_) => total,
             Layout::Copies(_) => UNIT,
@@ -269,9 +269,9 @@ impl<W: World> Pass<W> {
                 continue;
             }
             let end = end.min(stretch.end);
-            let longest = match &self.shared.layout {
+            let longest = match &*self.shared.layout() {
                 Layout::Parity(_) => self.window,
-                Layout::Copies(_) => self.window.min(self.shared.layout.contiguous(ArraySector(at)).0),
+                Layout::Copies(_) => self.window.min(self.shared.layout().contiguous(ArraySector(at)).0),
             };
             return Some(Window { at, length: Sectors(longest.min(end - at)), sector: ArraySector(at) });
         }
@@ -282,16 +282,16 @@ impl<W: World> Pass<W> {
     fn window_of_member(&self, layout: &CopyLayout, order: &PassOrder, at: u64) -> Option<Window> {
         let slot = order.recovering.iter().next().expect("a recovery of a mirror is of one slot");
         let (shards, own) = (u64::from(self.shared.world.shards()), self.shared.world.shard());
-        let total = order.kind.total(&self.shared.layout).0;
+        let total = order.kind.total(&self.shared.layout()).0;
         let mut at = at;
         while at < total {
             let Some(sector) = layout.sector_of_copy(slot, MemberSector(at)) else {
                 // A chunk after the last one of the array.
-                let chunk = self.shared.layout.chunk().0.max(1);
+                let chunk = self.shared.layout().chunk().0.max(1);
                 at = (at / chunk + 1) * chunk;
                 continue;
             };
-            let end = sector.0 + self.shared.layout.contiguous(sector).0.min(total - at);
+            let end = sector.0 + self.shared.layout().contiguous(sector).0.min(total - at);
             let run = match order.by_bits {
                 true => self.shared.intent.stretch_to_recover(sector.0, end).unwrap_or(end..end),
                 false => sector.0..end,
@@ -315,7 +315,7 @@ impl<W: World> Pass<W> {
 
 /// What a window locks: sectors of the array, or rows.
 pub(crate) fn locked<W: World>(shared: &Shared<W>, window: &Window) -> std::ops::Range<u64> {
-    match &shared.layout {
+    match &*shared.layout() {
         Layout::Parity(layout) => {
             let chunk = layout.chunk().0;
             let rows = window.at / chunk..(window.at + window.length.0).div_ceil(chunk);
@@ -334,7 +334,7 @@ pub(crate) fn locked<W: World>(shared: &Shared<W>, window: &Window) -> std::ops:
 /// The number of windows that the pass arena has room for: those of passes, and of corrections.
 pub(crate) fn windows_at_once<W: World>(shared: &Shared<W>) -> usize {
     let blocks = shared.world.arena(Pool::Pass).large_blocks();
-    let of_window = usize::from(shared.layout.slots()) + 2;
+    let of_window = usize::from(shared.layout().slots()) + 2;
     let room = blocks / of_window;
     assert!(room > 0, "the pass arena holds one window");
     room.min(WINDOWS_AT_ONCE)

@@ -40,7 +40,7 @@ pub(crate) struct TornResync<W: World> {
 
 impl<W: World> TornResync<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<RowIo<W>>>) -> TornResync<W> {
-        assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
+        assert_eq!(shared.layout().level().is_parity(), rows.is_some(), "only parity levels have rows");
         TornResync { shared, rows, resynced: Cell::new(0) }
     }
 
@@ -74,7 +74,8 @@ impl<W: World> TornResync<W> {
 
     /// Copies the canonical copy to all others: the first one that is not listed.
     async fn resync_copies(&self, range: ArrayRange, leaving: SlotSet) -> Result<(), TornResyncError> {
-        let (layout, view) = (&self.shared.layout, self.shared.view());
+        let view = self.shared.view();
+        let layout = view.shape.layout();
         let usable = view.readable();
         let mut at = range.start;
         while at < range.end() {

@@ -48,8 +48,8 @@ impl<W: World> Shared<W> {
     /// The allocation of the start of `range`: of at most its first piece, and of no more than the member's answer
     /// covers.
     async fn first_piece(&self, range: ArrayRange) -> Result<Allocation, IoError> {
-        let layout = &self.layout;
         let view = self.view();
+        let layout = view.shape.layout();
         let piece = range.length.min(layout.contiguous(range.start));
         assert!(!piece.is_zero(), "a sector is in a piece");
         let plan = layout.plan_read(ArrayRange::new(range.start, piece), &view.readable(), view.canonical());
@@ -78,7 +78,7 @@ impl<W: World> Shared<W> {
     async fn skip(&self, range: ArrayRange, known: Sectors) -> Result<Sectors, IoError> {
         assert!(known <= range.length, "what is known is in the range");
         let view = self.view();
-        let stripe = self.layout.stripe().0.max(1);
+        let stripe = view.shape.layout().stripe().0.max(1);
         let (mut length, mut step) = (known.0, stripe.saturating_mul(SKIP_STRIPES));
         while length < range.length.0 {
             let next = length.saturating_add(step).min(range.length.0);
@@ -95,11 +95,11 @@ impl<W: World> Shared<W> {
 
     /// Whether no usable member stores anything for `range`: it is then zero, whichever members are lost.
     async fn is_all_zero(&self, view: &View, range: ArrayRange) -> Result<bool, IoError> {
-        if !self.layout.can_serve(&view.readable()) {
+        if !view.shape.layout().can_serve(&view.readable()) {
             return Err(ErrorKind::TooManyLost.into());
         }
-        let is_whole = view.readable().count() == usize::from(self.layout.slots());
-        if matches!(view.gate, Gate::Frozen(_)) && self.layout.level().is_parity() && !is_whole {
+        let is_whole = view.readable().count() == usize::from(view.shape.layout().slots());
+        if matches!(view.gate, Gate::Frozen(_)) && view.shape.layout().level().is_parity() && !is_whole {
             // A refused write may have reached only a lost member. Only the owner of a row knows whether it is half
             // written.
             return Ok(false);
@@ -120,7 +120,7 @@ impl<W: World> Shared<W> {
 
     /// Where on the usable members `range` lies. Parity levels: whole rows, parity included.
     fn member_stretches(&self, view: &View, range: ArrayRange) -> Vec<(Slot, MemberSector, Sectors)> {
-        let layout = match &self.layout {
+        let layout = match view.shape.layout() {
             Layout::Parity(layout) => layout,
             Layout::Copies(layout) => {
                 let plan = layout.plan_discard(range, &view.readable());

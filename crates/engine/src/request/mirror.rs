@@ -20,12 +20,11 @@ use std::task::Poll;
 use uraid_block::buffer::Arena;
 use uraid_block::local::{join_each, join_pair};
 use uraid_block::{ArrayRange, Device, ErrorKind, Fua, IoError, WritePieces};
-use uraid_layout::{CopyLayout, Plan, Run};
+use uraid_layout::{Plan, Run};
 
 /// Writes of an array without parity, on one shard.
 pub(crate) struct Mirror<W: World> {
     shared: Rc<Shared<W>>,
-    layout: CopyLayout,
 }
 
 /// The copies of a write.
@@ -38,9 +37,9 @@ struct OnePiece {
 }
 
 impl<W: World> Mirror<W> {
-    pub(crate) fn new(shared: Rc<Shared<W>>, layout: CopyLayout) -> Mirror<W> {
-        assert!(!shared.layout.level().is_parity(), "rows of parity levels are not copies");
-        Mirror { shared, layout }
+    pub(crate) fn new(shared: Rc<Shared<W>>) -> Mirror<W> {
+        assert!(!shared.layout().level().is_parity(), "rows of parity levels are not copies");
+        Mirror { shared }
     }
 
     /// Writes every copy, all members at once, then records the failed members, then answers.
@@ -83,7 +82,7 @@ impl<W: World> Mirror<W> {
     fn plan_one_piece(&self, range: ArrayRange, places: &mut Places) -> Option<OnePiece> {
         assert!(places.is_empty());
         self.shared.with_view(|view| {
-            let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
+            let is_one_piece = view.shape.copies().places_to_write(range, &view.writable(), |slot, at| {
                 places.push(MemberRun::by(view, slot, at, range.length));
                 if let Some(second) = view.replacement(slot) {
                     places.push(MemberRun::of(slot, &second, at, range.length));
@@ -113,7 +112,7 @@ impl<W: World> Mirror<W> {
     /// A write that is cut by the layout: each run takes its parts of the request.
     async fn write_runs(&self, range: ArrayRange, from: &WritePieces, fua: Fua) -> Result<Recorded, IoError> {
         let view = self.shared.view();
-        let plan = self.layout.plan_write(range, &view.writable());
+        let plan = view.shape.copies().plan_write(range, &view.writable());
         if !plan.lost.is_empty() {
             return Err(ErrorKind::TooManyLost.into());
         }
@@ -139,7 +138,7 @@ impl<W: World> Mirror<W> {
         let (mut in_time, mut behind) = (Places::new(), Places::new());
         let recorded = shared.with_view(|view| {
             let may_wait = view.behind.expect("the place was taken by this view").slots;
-            let is_one_piece = self.layout.places_to_write(range, &view.writable(), |slot, at| {
+            let is_one_piece = view.shape.copies().places_to_write(range, &view.writable(), |slot, at| {
                 let runs = if may_wait.contains(slot) { &mut behind } else { &mut in_time };
                 runs.extend(view.writers(slot).map(|member| MemberRun::of(slot, &member, at, range.length)));
             });
@@ -200,8 +199,8 @@ impl<W: World> Mirror<W> {
     pub(crate) async fn zero(&self, range: ArrayRange, how: Zeroing) -> Result<Recorded, IoError> {
         let view = self.shared.view();
         // A plan does not list stretches without a usable copy. There are none: the steward keeps every view serving.
-        assert!(self.shared.layout.can_serve(&view.readable()));
-        let plan = self.layout.plan_discard(range, &view.writable());
+        assert!(view.shape.layout().can_serve(&view.readable()));
+        let plan = view.shape.copies().plan_discard(range, &view.writable());
         assert!(!plan.runs.is_empty(), "zeroes that are not empty have runs");
         let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| how.run(&self.shared, &run).await));
         self.settle_runs(&view, range, outcomes.await).await
@@ -211,7 +210,7 @@ impl<W: World> Mirror<W> {
     /// it stays; one that is gone is failed.
     pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Recorded, IoError> {
         let view = self.shared.view();
-        let plan = self.layout.plan_discard(range, &view.writable());
+        let plan = view.shape.copies().plan_discard(range, &view.writable());
         let outcomes = join_each(of_members(&view, &plan).map(async |(_, run)| {
             let outcome = self.shared.members.get(run.index).discard(run.range).await;
             outcome.map_err(|error| run.failure(Operation::Write, error))

@@ -112,17 +112,18 @@ impl<W: World> ReadWatch<W> {
 
     /// Starts the watch over this shard's reads, if they can go elsewhere. Call it once.
     pub(crate) fn begin(self: &Rc<Self>) {
-        if self.shared.layout.tolerates() > 0 && !self.has_begun.replace(true) {
+        if self.shared.layout().tolerates() > 0 && !self.has_begun.replace(true) {
             self.shared.world.spawn(self.clone().watch());
         }
     }
 
     async fn watch(self: Rc<Self>) {
-        let layout = &self.shared.layout;
-        assert!(layout.tolerates() > 0, "reads can go to other members");
-        let enough = if layout.level().is_parity() { LOOKS_OF_PARITY } else { 1 };
-        let mut members = vec![Watched::default(); layout.slots().into()];
-        let mut allowance = Allowance::new(layout);
+        let (enough, mut members, mut allowance) = {
+            let layout = self.shared.layout();
+            assert!(layout.tolerates() > 0, "reads can go to other members");
+            let enough = if layout.level().is_parity() { LOOKS_OF_PARITY } else { 1 };
+            (enough, vec![Watched::default(); layout.slots().into()], Allowance::new(&layout))
+        };
         loop {
             if let Either::Right(()) = race(self.shared.world.sleep(LOOK), self.shared.stopped()).await {
                 return;
@@ -146,7 +147,7 @@ impl<W: World> ReadWatch<W> {
             return;
         }
         let may_cut = allowance.take(self.shared.balance.in_flight(slot), member.looks >= LOOKS_OF_HUNG);
-        if !is_slow && (may_cut || !self.shared.layout.level().is_parity()) {
+        if !is_slow && (may_cut || !self.shared.layout().level().is_parity()) {
             member.cut_at = None;
             self.read_elsewhere(slot);
         }

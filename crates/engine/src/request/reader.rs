@@ -105,7 +105,7 @@ pub(crate) struct Reader<W: World> {
 
 impl<W: World> Reader<W> {
     pub(crate) fn new(shared: Rc<Shared<W>>, rows: Option<Rc<Rows<W>>>) -> Reader<W> {
-        assert_eq!(shared.layout.level().is_parity(), rows.is_some(), "only parity levels have rows");
+        assert_eq!(shared.layout().level().is_parity(), rows.is_some(), "only parity levels have rows");
         Reader { shared, rows }
     }
 
@@ -147,7 +147,7 @@ impl<W: World> Reader<W> {
         self.shared.with_view(|view| {
             let usable = view.readable();
             let choice = self.copy_choice(view, range, &usable);
-            let (slot, at) = self.shared.layout.place_to_read(range, &usable, choice).ok_or(choice)?;
+            let (slot, at) = view.shape.layout().place_to_read(range, &usable, choice).ok_or(choice)?;
             Ok(OnePlace { slot, at, member: view.member(slot), waits: view.read_waits(slot) })
         })
     }
@@ -155,10 +155,10 @@ impl<W: World> Reader<W> {
     /// Which copy to read: the best placed if all are equal, else the one that a resync copies from.
     #[inline]
     pub(crate) fn copy_choice(&self, view: &View, range: ArrayRange, usable: &SlotSet) -> CopyChoice {
-        if view.copies == Copies::Canonical || self.shared.layout.copies_count() == 1 || range.length.is_zero() {
+        if view.copies == Copies::Canonical || self.shared.layout().copies_count() == 1 || range.length.is_zero() {
             return view.canonical();
         }
-        CopyChoice::Nth(self.shared.balance.choose(&self.shared.layout, range, usable))
+        CopyChoice::Nth(self.shared.balance.choose(view.shape.layout(), range, usable))
     }
 
     /// Reads the whole request again, after its only member has failed to read it.
@@ -207,10 +207,12 @@ impl<W: World> Reader<W> {
 
     /// Whether a range of a parity level is one piece of a lost member, and no other member is slow.
     fn is_one_lost(&self, range: ArrayRange) -> bool {
-        let all = SlotSet::first(self.shared.layout.slots());
-        let place = self.shared.layout.place_to_read(range, &all, CopyChoice::First);
-        let is_lost = |(slot, _)| !self.shared.with_view(|view| view.readable()).contains(slot);
-        place.is_some_and(is_lost) && self.shared.balance.slow().is_empty()
+        let is_lost = self.shared.with_view(|view| {
+            let layout = view.shape.layout();
+            let place = layout.place_to_read(range, &SlotSet::first(layout.slots()), CopyChoice::First);
+            place.is_some_and(|(slot, _)| !view.readable().contains(slot))
+        });
+        is_lost && self.shared.balance.slow().is_empty()
     }
 
     /// Reads all, and reports failed reads to the steward: `failed` from before and those met now.
@@ -257,7 +259,7 @@ impl<W: World> Reader<W> {
         }
         let usable = self.in_time(&view, of_part, tried);
         let choice = part.choice.unwrap_or_else(|| self.copy_choice(&view, of_part, &usable));
-        let plan = self.shared.layout.plan_read(of_part, &usable, choice);
+        let plan = view.shape.layout().plan_read(of_part, &usable, choice);
         if !plan.lost.is_empty() && self.rows.is_none() {
             return halve(part, &mut work.wanted);
         }
@@ -359,7 +361,7 @@ impl<W: World> Reader<W> {
         let usable = view.readable().minus(tried.avoid);
         let late = tried.late.or(self.shared.balance.slow());
         let others = usable.minus(late);
-        let layout = &self.shared.layout;
+        let layout = view.shape.layout();
         let is_enough = || match layout.level().is_parity() {
             true => layout.can_serve(&others),
             false => layout.plan_read(range, &others, CopyChoice::First).lost.is_empty(),
@@ -412,13 +414,13 @@ impl<W: World> Reader<W> {
         error: IoError,
     ) -> Result<(), IoError> {
         let view = self.shared.view();
-        if view.copies == Copies::Any || self.shared.layout.level().is_parity() || self.shared.config.force {
+        if view.copies == Copies::Any || view.shape.layout().level().is_parity() || self.shared.config.force {
             return Ok(());
         }
         let mut at = range.start;
         while at < range.end() {
-            let copies = view.in_order(self.shared.layout.copies(at));
-            let length = self.shared.layout.contiguous(at).min(Sectors(range.end().0 - at.0));
+            let copies = view.in_order(view.shape.layout().copies(at));
+            let length = view.shape.layout().contiguous(at).min(Sectors(range.end().0 - at.0));
             let is_held = |slot: Slot, at: MemberSector| {
                 let member = view.member(slot);
                 !lacking.contains(slot) && !self.shared.members.get(member.index).lacks(member.range(at, length))

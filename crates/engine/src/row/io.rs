@@ -25,7 +25,7 @@ use crate::words::mark::{self, Mark};
 use crate::{Pool, World};
 use blank::KnownHoles;
 use smallvec::SmallVec;
-use std::cell::Cell;
+use std::cell::{Cell, Ref};
 use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
@@ -59,7 +59,6 @@ impl FailedPart {
 /// The members of a parity array, written and read by row, on one shard.
 pub(crate) struct RowIo<W: World> {
     shared: Rc<Shared<W>>,
-    layout: ParityLayout,
     /// Permits for blocks of the row arena: an interval takes all it can need before its first I/O.
     blocks: Rc<Semaphore>,
     /// The same for reads of lost bytes. These need not wait for writes, whose permits a member that does not answer
@@ -78,44 +77,48 @@ pub(crate) struct RowIo<W: World> {
 
 impl<W: World> RowIo<W> {
     /// A quarter of the row arena is for reads, if there are enough blocks for two intervals.
-    pub(crate) fn new(shared: Rc<Shared<W>>, layout: ParityLayout, log_room: Option<Sectors>) -> RowIo<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, layout: &ParityLayout, log_room: Option<Sectors>) -> RowIo<W> {
         let blocks = shared.world.arena(Pool::Row).large_blocks();
-        let interval = interval_blocks(&layout);
+        let interval = interval_blocks(layout);
         assert!(blocks >= interval, "the row arena holds one row");
         let to_read = (blocks / 4).max(interval);
-        assert_eq!(layout.slots(), shared.layout.slots());
         let (blocks, blocks_to_read) = if blocks - to_read >= interval {
             (Semaphore::new(blocks - to_read), Semaphore::new(to_read))
         } else {
             let one = Semaphore::new(blocks);
             (one.clone(), one)
         };
-        let (all, updates_two) = (SlotSet::first(layout.slots()), update::is_of_two(&layout));
+        let (all, updates_two) = (SlotSet::first(layout.slots()), update::is_of_two(layout));
         let (holes_had_data, holes) = (Cell::new(false), KnownHoles::default());
-        RowIo { shared, layout, blocks, blocks_to_read, all, updates_two, holes_had_data, holes, log_room }
+        RowIo { shared, blocks, blocks_to_read, all, updates_two, holes_had_data, holes, log_room }
     }
 
     pub(crate) fn shared(&self) -> &Shared<W> {
         &self.shared
     }
 
-    pub(crate) fn layout(&self) -> &ParityLayout {
-        &self.layout
+    pub(crate) fn layout(&self) -> Ref<'_, ParityLayout> {
+        self.shared.rows()
+    }
+
+    /// What an interval takes of the row arena.
+    fn interval_blocks(&self) -> usize {
+        interval_blocks(&self.layout())
     }
 
     /// Takes the permit for the scratch of one interval.
     pub(crate) async fn room_for_interval(&self) -> Permit {
-        self.blocks.acquire(interval_blocks(&self.layout)).await
+        self.blocks.acquire(self.interval_blocks()).await
     }
 
     /// The longest interval that is read.
     pub(crate) fn partial_max(&self) -> Sectors {
-        partial_max(&self.layout, self.log_room)
+        partial_max(&self.layout(), self.log_room)
     }
 
     /// The longest interval of full stripes.
     pub(crate) fn full_max(&self) -> Sectors {
-        full_max(&self.layout)
+        full_max(&self.layout())
     }
 
     /// Writes an interval: plans it, reads what the plan needs, computes parity, writes, and records failed members. An
@@ -127,7 +130,7 @@ impl<W: World> RowIo<W> {
         fua: Fua,
     ) -> Result<Recorded, Vec<FailedPart>> {
         assert!(!interval.new.is_empty() && !interval.length.is_zero(), "something is to be written");
-        assert!(interval.start + interval.length <= self.layout.chunk(), "an interval stays in its row");
+        assert!(interval.start + interval.length <= self.layout().chunk(), "an interval stays in its row");
         let covered = interval.covered(map);
         let failed = |error| vec![FailedPart { start: interval.start, length: interval.length, covered, error }];
         if self.shared.torn.state(map.row, &(interval.start..interval.start + interval.length)) != TornState::Whole {

@@ -29,6 +29,7 @@ use crate::state::recorded::Recorded;
 use crate::words::mark::{self, Mark};
 use crate::{Pool, World};
 use smallvec::SmallVec;
+use std::cell::Ref;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -51,7 +52,6 @@ struct Part {
 /// The rows of an array on one shard: those that it owns, and requests for others.
 pub(crate) struct Rows<W: World> {
     shared: Rc<Shared<W>>,
-    layout: ParityLayout,
     io: Rc<RowIo<W>>,
     table: RowTable,
     streams: Streams,
@@ -60,9 +60,13 @@ pub(crate) struct Rows<W: World> {
 }
 
 impl<W: World> Rows<W> {
-    pub(crate) fn new(shared: Rc<Shared<W>>, layout: ParityLayout, io: Rc<RowIo<W>>) -> Rows<W> {
+    pub(crate) fn new(shared: Rc<Shared<W>>, io: Rc<RowIo<W>>) -> Rows<W> {
         let (table, streams, pieces, zeroed) = (RowTable::new(), Streams::new(), Pieces::new(), ZeroedParts::new());
-        Rows { shared, layout, io, table, streams, pieces, zeroed }
+        Rows { shared, io, table, streams, pieces, zeroed }
+    }
+
+    fn layout(&self) -> Ref<'_, ParityLayout> {
+        self.shared.rows()
     }
 
     /// Writes a range. It is answered when the superblocks record the members that it missed.
@@ -96,7 +100,7 @@ impl<W: World> Rows<W> {
 
     /// The row that holds all of a range, if this shard owns it: the fast path for small writes.
     fn only_own_row(&self, range: ArrayRange) -> Option<RowPart> {
-        let first = self.layout.rows(range).next();
+        let first = self.layout().rows(range).next();
         first.filter(|part| part.length == range.length && self.shared.owner_of(part.row) == self.shared.world.shard())
     }
 
@@ -111,7 +115,7 @@ impl<W: World> Rows<W> {
     ) -> Result<Recorded, IoError> {
         assert!(!range.length.is_zero());
         assert_eq!(from.length(), range.length);
-        let mut parts = self.layout.rows(range);
+        let mut parts = self.layout().rows(range);
         let mut result = None;
         loop {
             let some = parts.by_ref().take(ROWS_AT_ONCE).map(|part| {
@@ -147,17 +151,17 @@ impl<W: World> Rows<W> {
         usable: SlotSet,
         recorded: Recorded,
     ) -> Result<Recorded, IoError> {
-        assert!(usable.is_within(SlotSet::first(self.layout.slots())));
+        assert!(usable.is_within(SlotSet::first(self.layout().slots())));
         // A block with a listed sector is computed from the others, too.
         let (has_all, has_lists) = self
             .shared
-            .with_view(|view| (usable.count() == usize::from(self.layout.slots()), !view.bad_blocks.is_empty()));
+            .with_view(|view| (usable.count() == usize::from(self.layout().slots()), !view.bad_blocks.is_empty()));
         let lacks_data = |part: RowPart| {
-            let map = self.layout.row(part.row);
-            let is_listed = |slot: Slot| has_lists && self.shared.lists_some(slot, map.start, self.layout.chunk());
+            let map = self.layout().row(part.row);
+            let is_listed = |slot: Slot| has_lists && self.shared.lists_some(slot, map.start, self.layout().chunk());
             map.data.iter().any(|slot| !usable.contains(*slot) || is_listed(*slot))
         };
-        if has_all && !has_lists || !self.layout.rows(range).any(lacks_data) {
+        if has_all && !has_lists || !self.layout().rows(range).any(lacks_data) {
             return Ok(recorded);
         }
         mark::hit(Mark::FuaFlushed);
@@ -177,7 +181,7 @@ impl<W: World> Rows<W> {
         if self.shared.has_log {
             return self.write_zeroes_as_data(range, how).await;
         }
-        let cut = WholeRows::of(range, self.layout.stripe());
+        let cut = WholeRows::of(range, self.layout().stripe());
         // All at once: the parts of rows are at other shards, or wait for reads, while the members make the whole rows zeroes.
         let part = async |part: Option<ArrayRange>| match part {
             Some(part) => self.write_zeroes_as_data(part, how).await.map(Some),
@@ -204,11 +208,12 @@ impl<W: World> Rows<W> {
     /// Gives back the space of the whole rows of a range, which read as zeroes then; the rest stays as it is. `None`: it
     /// has no whole row. An array with a partial parity log offers no discards.
     pub(crate) async fn discard(&self, range: ArrayRange) -> Result<Option<Recorded>, IoError> {
-        self.zero_whole(&WholeRows::of(range, self.layout.stripe()), Zeroing::Punch).await
+        let cut = WholeRows::of(range, self.layout().stripe());
+        self.zero_whole(&cut, Zeroing::Punch).await
     }
 
     pub(crate) fn note_zeroed(&self, zeroed: &ZeroedRows) {
-        self.shared.note_zeroed(&self.layout, zeroed);
+        self.shared.note_zeroed(zeroed);
     }
 
     /// Parts of rows: the old data and parity may be read, and the parity is computed.
@@ -240,7 +245,7 @@ impl<W: World> Rows<W> {
     pub(crate) async fn write_row_owned(&self, write: RowWrite) -> Result<Recorded, IoError> {
         let row = write.row;
         assert_eq!(self.shared.owner_of(row), self.shared.world.shard());
-        let (visit, stripe) = (self.table.visit(row), self.layout.stripe());
+        let (visit, stripe) = (self.table.visit(row), self.layout().stripe());
         let arrival = if visit.is_shared() { Arrival::Joined } else { Arrival::Alone };
         let may_be_piece = !write.is_hole && self.pieces.concern(write.from.length(), stripe);
         let outcome = visit.wait_in_row(write);
@@ -266,7 +271,10 @@ impl<W: World> Rows<W> {
                 let part = Part { start, length: from.length(), outcome: None };
                 match pin!(self.io.update(update, from, fua)).await {
                     Ok(recorded) => Ok(recorded),
-                    Err(failed) => Box::pin(self.answer_parts(&self.layout.row(row), &[part], &failed)).await,
+                    Err(failed) => {
+                        let map = self.layout().row(row);
+                        Box::pin(self.answer_parts(&map, &[part], &failed)).await
+                    }
                 }
             }
             // Boxed to keep the future of a small write small.
@@ -286,7 +294,7 @@ impl<W: World> Rows<W> {
             return self.write_batch(row, batch, outcome).await;
         }
         let zeroed = self.zeroed.with(row, start..start + length);
-        let is_rest = zeroed == (Sectors::ZERO..self.layout.stripe());
+        let is_rest = zeroed == (Sectors::ZERO..self.layout().stripe());
         let done = match self.io.punch_blank(row, start..start + length, is_rest).await {
             Some(done) => done,
             None => self.write_batch(row, batch, outcome).await,
@@ -315,14 +323,14 @@ impl<W: World> Rows<W> {
         let mut writes: SmallVec<[Part; 1]> = SmallVec::new();
         for Waiting { write, outcome } in batch {
             assert_eq!(write.row, row, "a write waits in its own row");
-            assert!(write.start + write.from.length() <= self.layout.stripe(), "a write stays in its row");
+            assert!(write.start + write.from.length() <= self.layout().stripe(), "a write stays in its row");
             if write.fua == Fua::Yes {
                 fua = Fua::Yes;
             }
             writes.push(Part { start: write.start, length: write.from.length(), outcome });
-            overlay.add(self.layout.chunk(), write.start, write.from);
+            overlay.add(self.layout().chunk(), write.start, write.from);
         }
-        let map = self.layout.row(row);
+        let map = self.layout().row(row);
         let mut intervals = overlay.into_intervals(map.data.len(), self.io.partial_max(), self.io.full_max(), is_hole);
         let result = if intervals.len() == 1 {
             let only = intervals.pop().expect("there is one");
@@ -351,7 +359,7 @@ impl<W: World> Rows<W> {
     /// Returns the outcome of the first write.
     async fn answer_parts(&self, map: &RowMap, writes: &[Part], failed: &[FailedPart]) -> Result<Recorded, IoError> {
         assert!(!writes.is_empty() && !failed.is_empty());
-        let chunk = self.layout.chunk();
+        let chunk = self.layout().chunk();
         // The failures of all written parts are recorded. This returns the proof, or why the array froze since.
         let recorded = self.shared.settle(&self.shared.view(), &[]).await;
         let outcome_of = |write: &Part| {
@@ -393,7 +401,7 @@ impl<W: World> Rows<W> {
         avoid: SlotSet,
     ) -> Result<ReadPieces, IoError> {
         assert_eq!(into.length(), range.length, "each sector of the range has its buffer");
-        let mut parts = self.layout.rows(range).peekable();
+        let mut parts = self.layout().rows(range).peekable();
         if let Some(&RowPart { row, start, length, .. }) = parts.peek()
             && length == range.length
         {
@@ -434,11 +442,11 @@ impl<W: World> Rows<W> {
 
     /// Computes bytes of a row that this task holds, one stretch of one chunk after the other.
     async fn recover_stretches(&self, read: RowRead) -> Result<ReadPieces, IoError> {
-        let map = self.layout.row(read.row);
-        let chunk = self.layout.chunk();
+        let map = self.layout().row(read.row);
+        let chunk = self.layout().chunk();
         let mut into = read.into;
         let wanted = into.length();
-        assert!(read.start + wanted <= self.layout.stripe(), "a read stays in its row");
+        assert!(read.start + wanted <= self.layout().stripe(), "a read stays in its row");
         let mut whole = ReadPieces::new();
         let mut at = read.start;
         while !into.is_empty() {

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use uraid_block::local::{join_all, join_each};
 use uraid_block::{ArrayRange, ArraySector, IoError, MemberSector, Sectors, Slot, SlotSet};
-use uraid_layout::{ParityLayout, Row};
+use uraid_layout::Row;
 
 /// At most this many rows are locked together. What a freeze leaves half done is listed row by row.
 const ROWS_MAX: u64 = 65_536;
@@ -72,9 +72,11 @@ impl<W: World> RowIo<W> {
     pub(crate) async fn zero_rows(&self, rows: Range<u64>, how: Zeroing) -> Result<Recorded, IoError> {
         mark::hit(Mark::RowsZeroed);
         let _locks = self.shared().lock_rows(rows.clone()).await;
-        let layout = self.layout();
-        let (at, length) = (layout.row_start(Row(rows.start)), Sectors((rows.end - rows.start) * layout.chunk().0));
-        let all = (0..layout.slots()).map(|slot| Stretch { slot: Slot(slot), at, length });
+        let all = {
+            let layout = self.layout();
+            let (at, length) = (layout.row_start(Row(rows.start)), Sectors((rows.end - rows.start) * layout.chunk().0));
+            (0..layout.slots()).map(move |slot| Stretch { slot: Slot(slot), at, length })
+        };
         self.zero_held(rows, all, how).await
     }
 
@@ -120,7 +122,7 @@ impl<W: World> RowIo<W> {
         let shared = self.shared();
         let here = shared.world.shard();
         let others = || shared.owners_of(zeroed.rows.clone()).filter(|owner| *owner != here);
-        shared.note_zeroed(self.layout(), zeroed);
+        shared.note_zeroed(zeroed);
         if zeroed.outcome.is_ok() {
             others().for_each(|owner| shared.world.post(owner, Mail(Message::ZeroedRows(zeroed.clone()))));
             return;
@@ -132,7 +134,8 @@ impl<W: World> RowIo<W> {
 
 impl<W: World> Shared<W> {
     /// Notes what the zeroing of rows has left, for those that this shard owns.
-    pub(crate) fn note_zeroed(&self, layout: &ParityLayout, zeroed: &ZeroedRows) {
+    pub(crate) fn note_zeroed(&self, zeroed: &ZeroedRows) {
+        let layout = self.rows();
         let ZeroedRows { rows, outcome } = zeroed;
         match outcome {
             Ok(()) => {

@@ -25,9 +25,6 @@ const STRETCH_ALIGNMENT: u64 = 8;
 
 /// One shard's knowledge of the bits.
 pub(crate) struct Intent {
-    /// For parity levels, whose bits stand for sectors of the members: the data sectors of a row, and the sectors of a
-    /// row on one member.
-    rows: Option<(u64, u64)>,
     round: Cell<BitsRound>,
     /// Of an array that has a bitmap.
     map: RefCell<Option<Map>>,
@@ -35,7 +32,6 @@ pub(crate) struct Intent {
 
 struct Map {
     shape: BitsShape,
-    rows: Option<(u64, u64)>,
     known: Vec<Cell<u64>>,
     /// The chunks that the resync of this start must not skip; `None`: all.
     to_resync: Option<BitmapImage>,
@@ -46,24 +42,20 @@ struct Map {
 impl Intent {
     /// For an array that has this bitmap at its start.
     pub(crate) fn new(plan: &StartPlan, bitmap: Option<&BitmapPlan>) -> Intent {
-        let rows = match &plan.layout {
-            Layout::Parity(layout) => Some((layout.stripe().0, layout.chunk().0)),
-            Layout::Copies(_) => None,
-        };
         let map = bitmap.map(|bitmap| {
-            let mut map = Map::new(BitsShape::of(bitmap.image.header()), rows);
+            let mut map = Map::new(BitsShape::of(bitmap.image.header()));
             map.to_resync = plan.is_dirty.then(|| bitmap.image.clone());
             map
         });
-        Intent { rows, round: Cell::default(), map: RefCell::new(map) }
+        Intent { round: Cell::default(), map: RefCell::new(map) }
     }
 
     /// Whether all bits that a write to this range needs are known to be set.
     #[inline]
-    pub(crate) fn covers(&self, range: ArrayRange) -> bool {
+    pub(crate) fn covers(&self, layout: &Layout, range: ArrayRange) -> bool {
         let map = self.map.borrow();
         let Some(map) = &*map else { return true };
-        let chunks = map.chunks_of(range);
+        let chunks = map.chunks_of(layout, range);
         // Nearly every write is within one chunk.
         if chunks.end - chunks.start == 1 {
             map.knows(chunks.start)
@@ -74,10 +66,10 @@ impl Intent {
 
     /// The chunks whose bits a write to this range needs, and the current round: the answer may be learned only in that
     /// round.
-    pub(crate) fn needed(&self, range: ArrayRange) -> (Range<u64>, BitsRound) {
+    pub(crate) fn needed(&self, layout: &Layout, range: ArrayRange) -> (Range<u64>, BitsRound) {
         let map = self.map.borrow();
         let map = map.as_ref().expect("a write without a bitmap needs no bits");
-        (map.chunks_of(range), self.round.get())
+        (map.chunks_of(layout, range), self.round.get())
     }
 
     /// Notes that these bits are set, unless this shard has forgotten bits since it asked. Their bitmap may be gone.
@@ -103,7 +95,7 @@ impl Intent {
         let mut map = self.map.borrow_mut();
         match (&*map, shape) {
             (Some(map), Some(shape)) if map.shape == shape => map.known.iter().for_each(|word| word.set(0)),
-            (_, shape) => *map = shape.map(|shape| Map::new(shape, self.rows)),
+            (_, shape) => *map = shape.map(Map::new),
         }
     }
 
@@ -135,19 +127,23 @@ impl Intent {
 }
 
 impl Map {
-    fn new(shape: BitsShape, rows: Option<(u64, u64)>) -> Map {
+    fn new(shape: BitsShape) -> Map {
         let known = vec![Cell::new(0); (shape.chunks as usize).div_ceil(64)];
-        Map { shape, rows, known, to_resync: None, to_recover: None }
+        Map { shape, known, to_resync: None, to_recover: None }
     }
 
-    /// On parity levels a row counts as a whole: a write to a part of it may change any sector of its parity.
+    /// On parity levels the bits stand for sectors of the members, and a row counts as a whole: a write to a part of it may
+    /// change any sector of its parity.
     #[inline]
-    fn chunks_of(&self, range: ArrayRange) -> Range<u64> {
+    fn chunks_of(&self, layout: &Layout, range: ArrayRange) -> Range<u64> {
         assert!(!range.length.is_zero(), "a write has a last sector");
         let (first, last) = (range.start.0, range.end().0 - 1);
-        let (first, last) = match self.rows {
-            None => (first, last),
-            Some((stripe, chunk)) => (first / stripe * chunk, (last / stripe + 1) * chunk - 1),
+        let (first, last) = match layout {
+            Layout::Copies(_) => (first, last),
+            Layout::Parity(layout) => {
+                let (stripe, chunk) = (layout.stripe().0, layout.chunk().0);
+                (first / stripe * chunk, (last / stripe + 1) * chunk - 1)
+            }
         };
         let chunks = first >> self.shape.shift..(last >> self.shape.shift) + 1;
         assert!(chunks.end <= self.shape.chunks, "each sector has its chunk");
@@ -201,9 +197,9 @@ mod tests {
     fn a_stretch_of_small_chunks_is_whole_blocks() {
         let mut bits = BitmapImage::filled(header(), Sectors(8)).expect("it fits").cleared();
         [13, 14, 99].into_iter().for_each(|chunk| bits.set(chunk));
-        let mut map = Map::new(BitsShape { shift: 0, chunks: 100 }, None);
+        let mut map = Map::new(BitsShape { shift: 0, chunks: 100 });
         map.to_resync = Some(bits);
-        let intent = Intent { rows: None, round: Cell::default(), map: RefCell::new(Some(map)) };
+        let intent = Intent { round: Cell::default(), map: RefCell::new(Some(map)) };
         assert_eq!(intent.stretch_to_resync(0, 100), Some(8..16));
         assert_eq!(intent.stretch_to_resync(8, 100), Some(8..16), "from its start it is the same");
         assert_eq!(intent.stretch_to_resync(10, 100), Some(10..16), "never before what was asked for");
@@ -216,9 +212,9 @@ mod tests {
     fn a_stretch_is_not_longer_than_a_window() {
         let chunks = 4 * WINDOW;
         let header = BitmapHeader { sync_size: Sectors(chunks), ..header() };
-        let mut map = Map::new(BitsShape { shift: 0, chunks }, None);
+        let mut map = Map::new(BitsShape { shift: 0, chunks });
         map.to_resync = Some(BitmapImage::filled(header, Sectors(64)).expect("it fits"));
-        let intent = Intent { rows: None, round: Cell::default(), map: RefCell::new(Some(map)) };
+        let intent = Intent { round: Cell::default(), map: RefCell::new(Some(map)) };
         assert_eq!(intent.stretch_to_resync(8, chunks), Some(8..8 + WINDOW));
         assert_eq!(intent.stretch_to_resync(chunks - 8, chunks), Some(chunks - 8..chunks));
     }

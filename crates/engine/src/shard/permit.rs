@@ -18,7 +18,7 @@ use crate::shard::mail::{Call, Mail, Message, STEWARD};
 use crate::shard::range_lock::LockId;
 use crate::shard::shared::Shared;
 use crate::shard::world::World;
-use crate::state::view::{Admission, Epoch, Gate, Wish};
+use crate::state::view::{Admission, Epoch, Gate, View, Wish};
 use crate::words::mark::{self, Mark};
 use std::ops::Range;
 use std::rc::Rc;
@@ -157,8 +157,9 @@ impl<W: World> Shared<W> {
     /// A permit, if the write has nothing to wait for. Else it has taken nothing.
     #[inline]
     fn try_admit_write(&self, range: ArrayRange) -> Option<WritePermit<'_, W>> {
-        let Admission::Enter = self.with_view(|view| view.admit(Wish::Write)) else { return None };
-        if !self.intent.covers(range) {
+        let may_go_on =
+            |view: &View| view.admit(Wish::Write) == Admission::Enter && self.intent.covers(view.shape.layout(), range);
+        if !self.with_view(may_go_on) {
             return None;
         }
         let held = if self.locks_copies() { self.try_lock_copies(range)? } else { Held::Nothing };
@@ -171,8 +172,11 @@ impl<W: World> Shared<W> {
         if self.locks_copies() {
             self.lock_copies(&mut locks, range).await;
         }
-        if !self.intent.covers(range) {
-            let (chunks, round) = self.intent.needed(range);
+        let needed = self.with_view(|view| {
+            let layout = view.shape.layout();
+            (!self.intent.covers(layout, range)).then(|| self.intent.needed(layout, range))
+        });
+        if let Some((chunks, round)) = needed {
             self.calls.call(STEWARD, Call::NeedBits(chunks.clone())).await.bits()?;
             self.intent.learn(chunks, round);
         }
@@ -187,7 +191,7 @@ impl<W: World> Shared<W> {
 
     /// Levels with one copy need no order. Rows of parity levels are locked by their owner.
     fn locks_copies(&self) -> bool {
-        match self.layout.level() {
+        match self.layout().level() {
             Level::Raid1 | Level::Raid10 => true,
             Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 => false,
         }

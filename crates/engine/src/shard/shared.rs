@@ -21,14 +21,14 @@ use crate::words::config::Config;
 use crate::words::failure::{Failure, ReadError};
 use crate::words::mark::{self, Mark};
 use crate::words::verdict::{self, Operation, Verdict};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_block::local::Notify;
 use uraid_block::{
     ArrayRange, Device, ErrorKind, Geometry, IoError, MemberSector, Sector, Sectors, ShardIndex, Slot, SlotSet,
 };
-use uraid_layout::{Layout, Row};
+use uraid_layout::{Layout, ParityLayout, Row};
 
 /// What the request paths count, per shard.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -58,7 +58,6 @@ pub struct Counters {
 /// What the parts of an array use in common, on one shard.
 pub(crate) struct Shared<W: World> {
     pub(crate) world: W,
-    pub(crate) layout: Layout,
     pub(crate) geometry: Geometry,
     /// By index: those of the start plan come first.
     pub(crate) members: Places<W>,
@@ -96,7 +95,6 @@ pub(crate) struct Changes {
 /// The fields of [`Shared`] that the caller of [`Shared::new`] gives.
 pub(crate) struct Parts<W: World> {
     pub(crate) world: W,
-    pub(crate) layout: Layout,
     pub(crate) geometry: Geometry,
     pub(crate) members: Places<W>,
     pub(crate) config: Config,
@@ -111,9 +109,9 @@ pub(crate) struct Parts<W: World> {
 
 impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
-        let Parts { world, layout, geometry, members, config, view, balance, locks, .. } = parts;
+        let Parts { world, geometry, members, config, view, balance, locks, .. } = parts;
         let Parts { intent, in_sync_below, unsynced, has_log, .. } = parts;
-        assert!(layout.can_serve(&view.readable()), "an array starts with every sector");
+        assert!(view.shape.layout().can_serve(&view.readable()), "an array starts with every sector");
         balance.set_write_mostly(view.slots.write_mostly());
         for of_slot in view.slots.members() {
             assert!(of_slot.index < members.len(), "a slot has a member of the plan");
@@ -134,7 +132,6 @@ impl<W: World> Shared<W> {
             counters: Cell::default(),
             longest_wait: Cell::default(),
             world,
-            layout,
             geometry,
             members,
             config,
@@ -153,6 +150,19 @@ impl<W: World> Shared<W> {
     #[inline]
     pub(crate) fn with_view<T>(&self, look: impl FnOnce(&View) -> T) -> T {
         look(&self.view.borrow())
+    }
+
+    /// The layout by this shard's current view, borrowed: it is not kept across an await, where the view may change. Clippy
+    /// (`await_holding_refcell_ref`) refuses that.
+    #[inline]
+    pub(crate) fn layout(&self) -> Ref<'_, Layout> {
+        Ref::map(self.view.borrow(), |view| view.shape.layout())
+    }
+
+    /// The same, of a parity level.
+    #[inline]
+    pub(crate) fn rows(&self) -> Ref<'_, ParityLayout> {
+        Ref::map(self.view.borrow(), |view| view.shape.rows())
     }
 
     /// What this shard's request paths have counted.
@@ -196,13 +206,13 @@ impl<W: World> Shared<W> {
     }
 
     pub(crate) fn is_redundant(&self) -> bool {
-        self.layout.level().is_redundant()
+        self.layout().level().is_redundant()
     }
 
     /// Makes `view` the one that requests enter with. Requests already inside keep their epoch and look members up
     /// anew. If they wait for a member that the view leaves out, they are answered now.
     pub(crate) fn switch(&self, view: View) {
-        assert!(self.layout.can_serve(&view.readable()), "every view serves every sector");
+        assert!(view.shape.layout().can_serve(&view.readable()), "every view serves every sector");
         self.epochs.switch(view.epoch);
         self.intent.switch(view.bits_round, view.bits);
         if view.gate == Gate::Open && self.with_view(|before| before.gate != Gate::Open) {
@@ -261,7 +271,7 @@ impl<W: World> Shared<W> {
         let mut grave = Vec::new();
         let mut answer = FailureOutcome::Recorded;
         for failure in failures {
-            assert!(failure.slot.0 < self.layout.slots(), "a member of a slot failed");
+            assert!(failure.slot.0 < self.layout().slots(), "a member of a slot failed");
             match self.verdict(failure) {
                 Verdict::List | Verdict::FailOrFreeze | Verdict::Freeze => grave.push(*failure),
                 Verdict::ReadElsewhere => {}

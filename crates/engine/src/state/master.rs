@@ -15,6 +15,7 @@ mod members;
 mod read_only;
 mod recovery;
 mod replace;
+mod shape;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub(crate) use read_only::ReadOnly;
 pub(crate) use replace::Replace;
 
 use crate::state::bits::BitsRound;
+use crate::state::shape::Shape;
 use crate::state::view::{self, Access, Copies, Epoch, Flagged, Gate, SlotMap, SlotMember, View};
 use crate::words::failure::Failure;
 use crate::words::progress;
@@ -35,7 +37,6 @@ use bad_blocks::MemberLog;
 use bitmap::ArrayBitmap;
 use uraid_block::{ErrorKind, IoError, Sectors, Slot, SlotSet, Tick};
 use uraid_format::{MemberFlag, Superblock};
-use uraid_layout::Level;
 
 /// Why an array froze. If it has several reasons, the last one of this list counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -147,9 +148,7 @@ pub(crate) struct Round {
 
 /// The authoritative state of the array.
 pub(crate) struct Master {
-    slots: u16,
-    is_redundant: bool,
-    is_mirror: bool,
+    shape: Shape,
     epoch: Epoch,
     gate: Gate,
     takes_writes: bool,
@@ -157,8 +156,6 @@ pub(crate) struct Master {
     /// From here on, copies may differ and parity may be wrong, until a resync has ended. What is below is flushed.
     /// `None`: all is consistent, but for writes under way.
     resync_from: Option<Sectors>,
-    /// What a resync goes through.
-    resync_end: Sectors,
     /// The next superblocks say dirty: writes may be under way, anywhere.
     is_dirty: bool,
     /// A sector could neither be read nor computed in the resync, which has ended: the array stays dirty.
@@ -239,15 +236,12 @@ impl Master {
         });
         assert!(plan.template.events <= plan.events, "the template is the freshest superblock");
         let master = Master {
-            slots: plan.layout.slots(),
-            is_redundant: plan.layout.level().is_redundant(),
-            is_mirror: matches!(plan.layout.level(), Level::Raid1 | Level::Raid10),
+            shape: Shape::new(plan.layout.clone()),
             epoch: Epoch(0),
             gate: Gate::Closed,
             takes_writes: false,
             members: members.collect(),
             resync_from: resync_from(plan),
-            resync_end: progress::total(&plan.layout),
             is_dirty: resync_from(plan) == Some(Sectors::ZERO),
             is_suspect: false,
             shown_recovered: SlotSet::EMPTY,
@@ -289,6 +283,7 @@ impl Master {
         let slots = self.slot_map();
         View {
             epoch: self.epoch,
+            shape: self.shape.clone(),
             behind: self.behind(&slots),
             has_behind: self.has_behind,
             slots,
@@ -306,7 +301,7 @@ impl Master {
     /// A failed member keeps its slot until the slot gets another member: requests that were planned with the failed
     /// one still look it up.
     fn slot_map(&self) -> SlotMap {
-        let mut of_slots = vec![None; usize::from(self.slots)];
+        let mut of_slots = vec![None; usize::from(self.slots())];
         let (mut replacements, mut flagged) = (Vec::new(), Flagged::default());
         for (index, (member, superblock)) in self.members.iter().zip(&self.superblocks).enumerate() {
             let data_offset = superblock.data_offset;
@@ -320,7 +315,7 @@ impl Master {
                 MemberState::Faulty { slot: Some(slot), .. } => (*slot, Access::None),
                 MemberState::Faulty { slot: None, .. } | MemberState::Spare | MemberState::Removed => continue,
             };
-            assert!(slot.0 < self.slots);
+            assert!(slot.0 < self.slots());
             let of_slot: &mut Option<SlotMember> = &mut of_slots[slot.index()];
             let is_taken = of_slot.is_some_and(|other| other.access != Access::None);
             assert!(!(is_taken && access != Access::None), "one member a slot");
@@ -424,7 +419,7 @@ impl Master {
         assert_eq!(self.gate, Gate::Closed, "requests have waited at the gate");
         self.gate = Gate::Open;
         self.has_opened = true;
-        if !self.is_redundant || self.is_dirty {
+        if !self.is_redundant() || self.is_dirty {
             // There is no dirty mark to wait for.
             self.takes_writes = true;
         }

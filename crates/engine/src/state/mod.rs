@@ -5,4 +5,5 @@
 pub(crate) mod bits;
 pub(crate) mod master;
 pub(crate) mod recorded;
+pub(crate) mod shape;
 pub mod view;

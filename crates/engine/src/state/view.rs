@@ -6,6 +6,7 @@
 //! every write has gone to.
 
 use crate::state::bits::{BitsRound, BitsShape};
+use crate::state::shape::Shape;
 use crate::words::bad_blocks::BadBlockList;
 use uraid_block::{ErrorKind, IoError, MemberSector, Range, Sector, Sectors, Slot, SlotSet};
 use uraid_format::{MemberFlag, Superblock};
@@ -180,7 +181,9 @@ impl SlotMap {
 pub struct View {
     /// Its number; later views have higher ones.
     pub epoch: Epoch,
-    /// The member of each slot, and what requests may do with it.
+    /// Which sector lies where. A request of this epoch is planned, served and answered by it.
+    pub(crate) shape: Shape,
+    /// The member of each slot, with its data offset, and what requests may do with it.
     pub(crate) slots: SlotMap,
     /// Which requests are admitted.
     pub gate: Gate,
@@ -354,9 +357,22 @@ mod tests {
         assert_eq!(map.writable, SlotSet::first(2));
     }
 
+    fn mirror() -> Layout {
+        let spec = Spec {
+            level: Level::Raid1,
+            layout: 0,
+            chunk: Sectors::ZERO,
+            raid_disks: 2,
+            size: Sectors(8),
+            member_sizes: Vec::new(),
+        };
+        Layout::new(&spec).expect("a mirror")
+    }
+
     fn view(slots: SlotMap, gate: Gate) -> View {
         View {
             epoch: Epoch(1),
+            shape: Shape::new(mirror()),
             slots,
             gate,
             takes_writes: false,

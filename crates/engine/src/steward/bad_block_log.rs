@@ -170,7 +170,7 @@ impl<W: World> Recorder<W> {
     fn is_failed_fast(&self, failure: &Failure) -> bool {
         let master = self.steward.master();
         let others = master.readable().without(failure.slot);
-        master.flags(failure.member).contains(&MemberFlag::FailFast) && self.steward.shared.layout.can_serve(&others)
+        master.flags(failure.member).contains(&MemberFlag::FailFast) && self.steward.shared.layout().can_serve(&others)
     }
 
     /// Whether a member has failed more writes than the limit, as for reads.
@@ -235,18 +235,18 @@ impl<W: World> Recorder<W> {
             edges.windows(2).all(|edges| {
                 let (offset, length) = (Sectors(edges[0]), Sectors(edges[1] - edges[0]));
                 let mut having = readable().filter(|(slot, at)| has(*slot, *at + offset, length));
-                match &shared.layout {
-                    Layout::Parity(_) => shared.layout.can_serve(&having.map(|(slot, _)| *slot).collect()),
+                match &*shared.layout() {
+                    Layout::Parity(_) => shared.layout().can_serve(&having.map(|(slot, _)| *slot).collect()),
                     Layout::Copies(_) => having.next().is_some(),
                 }
             })
         };
-        match &shared.layout {
+        match &*shared.layout() {
             Layout::Parity(_) => {
-                let row: Vec<_> = SlotSet::first(shared.layout.slots()).iter().map(|slot| (slot, at)).collect();
+                let row: Vec<_> = SlotSet::first(shared.layout().slots()).iter().map(|slot| (slot, at)).collect();
                 is_held_in(&row, range.length)
             }
-            Layout::Copies(layout) => stretches(&shared.layout, layout, failure.slot, at, range.length)
+            Layout::Copies(layout) => stretches(&shared.layout(), layout, failure.slot, at, range.length)
                 .all(|(copies, length)| is_held_in(&copies, length)),
         }
     }

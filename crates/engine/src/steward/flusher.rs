@@ -83,7 +83,7 @@ impl<W: World> Flusher<W> {
     }
 
     pub(crate) async fn flush_slots(&self, slots: SlotSet) -> Vec<Failure> {
-        assert!(slots.is_within(SlotSet::first(self.steward.shared.layout.slots())));
+        assert!(slots.is_within(SlotSet::first(self.steward.shared.layout().slots())));
         let shared = &self.steward.shared;
         let writers = shared.with_view(|view| {
             let of_slot = |slot: Slot| view.writers(slot).map(move |member| (slot, member.index));

@@ -93,7 +93,7 @@ impl<W: World> Health<W> {
     pub(crate) async fn count_read_errors(&self, errors: &[ReadError], was_read_elsewhere: bool) {
         assert!(!errors.is_empty(), "a shard asks only about errors");
         for error in errors {
-            assert!(error.slot.0 < self.steward.shared.layout.slots());
+            assert!(error.slot.0 < self.steward.shared.layout().slots());
             if let Some(operation) = self.fails_member(error, was_read_elsewhere) {
                 // Ignore whether it was recorded: only writes depend on that, and they check it themselves.
                 let of = (error.slot, error.member);
@@ -114,7 +114,7 @@ impl<W: World> Health<W> {
         // Count the members that are about to be failed as lost, too.
         let others = master.readable().minus(self.judge.collected()).without(error.slot);
         // What another member lists, this one may be the only one to have.
-        let can_go = steward.shared.layout.can_serve(&others) && !master.others_list(error.member);
+        let can_go = steward.shared.layout().can_serve(&others) && !master.others_list(error.member);
         if can_go && !was_read_elsewhere {
             mark::hit(Mark::ReadErrorsOfAll);
             return None;

@@ -157,7 +157,7 @@ impl<W: World> Judge<W> {
         assert!(!collection.failures.borrow().is_empty(), "a collection begins with a failure");
         let master = self.steward.master();
         let is_empty = collection.slots().and(master.writable()).is_empty();
-        is_empty || !self.steward.shared.layout.can_serve(&master.readable().minus(collection.slots_of_errors()))
+        is_empty || !self.steward.shared.layout().can_serve(&master.readable().minus(collection.slots_of_errors()))
     }
 
     /// Waits until the failures that are being collected are judged.
@@ -215,7 +215,7 @@ impl<W: World> Judge<W> {
             grave.retain(is_error);
         }
         if !grave.is_empty() {
-            if is_frozen && !self.steward.shared.layout.level().is_parity() {
+            if is_frozen && !self.steward.shared.layout().level().is_parity() {
                 self.stay_frozen(&grave);
             } else {
                 self.fail_or_freeze(&grave);
@@ -223,7 +223,7 @@ impl<W: World> Judge<W> {
             is_new = true;
         }
         let readable = steward.master().readable();
-        assert!(steward.shared.layout.can_serve(&readable), "no verdict takes the last copy of a sector");
+        assert!(steward.shared.layout().can_serve(&readable), "no verdict takes the last copy of a sector");
         is_new
     }
 
@@ -257,7 +257,7 @@ impl<W: World> Judge<W> {
 
     fn can_lose(&self, failures: &[Failure]) -> bool {
         let failed = failures.iter().map(|failure| failure.slot).collect();
-        self.steward.shared.layout.can_serve(&self.steward.master().readable().minus(failed))
+        self.steward.shared.layout().can_serve(&self.steward.master().readable().minus(failed))
     }
 
     fn fail_or_freeze(&self, grave: &[Failure]) {
@@ -285,7 +285,7 @@ impl<W: World> Judge<W> {
     /// after a crash. Without that member they would see another copy. After a failed flush, no later flush may
     /// succeed.
     fn stay_frozen(&self, grave: &[Failure]) {
-        assert!(self.steward.master().frozen().is_some() && !self.steward.shared.layout.level().is_parity());
+        assert!(self.steward.master().frozen().is_some() && !self.steward.shared.layout().level().is_parity());
         mark::hit(Mark::FailedSinceFrozen);
         self.steward.apply(Change::Freeze(grave[0].error.kind, cause_of(grave, FreezeCause::FailedSince)));
     }

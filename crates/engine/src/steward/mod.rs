@@ -131,7 +131,7 @@ impl<W: World> Steward<W> {
     pub(crate) async fn passed(&self) -> Passed {
         let recovery = self.pass_order.get().filter(|order| order.fills);
         if recovery.is_none() && self.master().resync_from().is_none() {
-            return Passed { in_sync_below: progress::total(&self.shared.layout), recovered: None };
+            return Passed { in_sync_below: progress::total(&self.shared.layout()), recovered: None };
         }
         let reports = self.pass_reports().await;
         let in_sync_below = reports.iter().map(|report| report.in_sync_below).min().expect("an array has a shard");
@@ -150,7 +150,7 @@ impl<W: World> Steward<W> {
     /// Notes that everything below this sector is consistent and flushed, unless a higher sector is noted already.
     pub(crate) fn note_checkpoint(&self, below: Sectors) {
         let from = self.master().resync_from();
-        let below = below.min(progress::total(&self.shared.layout));
+        let below = below.min(progress::total(&self.shared.layout()));
         if from.is_some_and(|from| from < below) {
             self.apply(Change::Checkpoint(below));
         }

@@ -91,7 +91,7 @@ impl<W: World> Ppl<W> {
             recorder: recorder.clone(),
             flusher: flusher.clone(),
             plan: plan.clone(),
-            logs: (0..steward.shared.layout.slots()).map(|_| SlotLog::default()).collect(),
+            logs: (0..steward.shared.layout().slots()).map(|_| SlotLog::default()).collect(),
             generation: Cell::new(PplHeader::first_generation()),
             is_complete: Cell::new(plan.is_complete),
         })
@@ -231,7 +231,8 @@ impl<W: World> Ppl<W> {
             let version = self.steward.master().version();
             self.recorder.record_up_to(version).await?;
         }
-        let lacks_a_member = self.steward.master().readable().count() < usize::from(self.steward.shared.layout.slots());
+        let lacks_a_member =
+            self.steward.master().readable().count() < usize::from(self.steward.shared.layout().slots());
         if !is_whole && !lacks_a_member {
             // A resync makes good what could not be read. Without a member it could not, and all other rows are right.
             self.is_complete.set(false);

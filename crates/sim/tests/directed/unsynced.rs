@@ -35,7 +35,8 @@ fn what_is_written_before_the_resync_outlives_the_loss_of_its_member() {
         for target in (0..data_blocks).filter(|target| Some(*target) != lost) {
             let (rig, live, slots_of_data) = held(level, slots, lost);
             let case = format!("raid{level} of {slots}, without {lost:?}, data block {target}");
-            let Layout::Parity(layout) = live.arrays[0].layout() else { panic!("it has parity") };
+            let layout = live.arrays[0].layout();
+            let Layout::Parity(layout) = &*layout else { panic!("it has parity") };
             let at = ROW * layout.stripe().0 + target as u64 * layout.chunk().0;
             assert_eq!(all(&rig, &live, vec![write(&rig, &live, at, 1, 7)]), [Ok(())], "{case}");
             let status = live.arrays[0].status();

@@ -48,7 +48,7 @@ impl PassType for RecoveryPass {
     }
 
     fn slots<W: World>(passes: &Passes<W>) -> SlotSet {
-        match &passes.steward.shared.layout {
+        match &*passes.steward.shared.layout() {
             Layout::Parity(_) => passes.to_recover(),
             Layout::Copies(_) => passes.to_recover().iter().take(1).collect(),
         }
@@ -139,7 +139,7 @@ impl<W: World> Resync<W> {
         if !writable.contains(to) {
             return Ok(Some(PassCounts { unreadable: length.0, ..PassCounts::default() }));
         }
-        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(sector)));
+        let copies = self.shared.with_view(|view| view.in_order(view.shape.layout().copies(sector)));
         assert!(copies.contains(&(to, at)), "the member's own copy is recovered");
         for (slot, place) in copies.iter().copied().filter(|(slot, _)| readable.contains(*slot)) {
             let found = {

@@ -250,7 +250,7 @@ impl<W: World> Passes<W> {
     fn check_replace(&self, slot: Slot, with: Option<usize>) -> Result<usize, ReplaceError> {
         let (steward, master) = (&self.steward, self.steward.master());
         if !steward.shared.is_redundant() {
-            return Err(ReplaceError::NoRedundancy { level: steward.shared.layout.level() });
+            return Err(ReplaceError::NoRedundancy { level: steward.shared.layout().level() });
         }
         steward.check_open()?;
         if !master.readable().contains(slot) {
@@ -286,7 +286,7 @@ impl<W: World> Resync<W> {
         let own = std::iter::once((slot, at));
         let copies = match &self.rows {
             Some(_) => SmallVec::new(),
-            None => self.shared.with_view(|view| view.in_order(self.shared.layout.copies(piece.sector))),
+            None => self.shared.with_view(|view| view.in_order(view.shape.layout().copies(piece.sector))),
         };
         let others = copies.iter().copied().filter(|(other, _)| *other != slot);
         for (from, place) in own.chain(others) {

@@ -123,7 +123,7 @@ impl<W: World> Resync<W> {
     async fn resync_copies(&self, order: &PassOrder, piece: Window) -> Result<Option<PassCounts>, IoError> {
         let Window { sector: at, length, .. } = piece;
         let (usable, writable) = self.shared.with_view(|view| (view.readable(), view.writable()));
-        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(at)));
+        let copies = self.shared.with_view(|view| view.in_order(view.shape.layout().copies(at)));
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window(places, length).await?;
         if length.0 > 1 && is_mixed(&found) {

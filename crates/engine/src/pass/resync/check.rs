@@ -52,7 +52,7 @@ impl<W: World> Resync<W> {
     ) -> Result<Option<PassCounts>, IoError> {
         let Window { sector, length, .. } = piece;
         let usable = self.shared.with_view(|view| view.readable());
-        let copies = self.shared.with_view(|view| view.in_order(self.shared.layout.copies(sector)));
+        let copies = self.shared.with_view(|view| view.in_order(view.shape.layout().copies(sector)));
         let places = copies.iter().copied().filter(|(slot, _)| usable.contains(*slot));
         let found = self.read_window_but(order.unreadable, places, length).await?;
         if length.0 > 1 && is_to_repeat(order, &found) {
@@ -141,7 +141,7 @@ impl<W: World> Resync<W> {
         if length.0 > 1 && is_to_repeat(order, &found) {
             return Ok(None);
         }
-        let chunk = self.shared.layout.chunk().0;
+        let chunk = self.shared.layout().chunk().0;
         let mut window = PassCounts::default();
         let mut start = 0;
         while start < length.0 {
@@ -213,7 +213,7 @@ impl<W: World> Resync<W> {
     }
 
     fn note_row(&self, map: &RowMap, fault: RowFault, at: MemberSector, run: &Range<usize>, is_corrected: bool) {
-        let (chunk, across) = (self.shared.layout.chunk().0, map.data.len() as u64);
+        let (chunk, across) = (self.shared.layout().chunk().0, map.data.len() as u64);
         let (at, count) = (at + Sectors(run.start as u64), Sectors(run.len() as u64));
         let (row, offset) = (at.0 / chunk, at.0 % chunk);
         let all = (ArraySector(row * across * chunk), Sectors(across * chunk));

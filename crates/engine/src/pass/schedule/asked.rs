@@ -70,7 +70,7 @@ impl<W: World> Passes<W> {
         *self.checked.borrow_mut() = None;
         self.progress.set(Progress {
             kind,
-            total: progress::total(&self.steward.shared.layout),
+            total: progress::total(&self.steward.shared.layout()),
             ..Progress::default()
         });
         self.steward.shared.view_changed.notify_all();
@@ -93,9 +93,9 @@ impl<W: World> Passes<W> {
         if !master.recovering().is_empty() {
             return Err(CheckError::NotRecovered);
         }
-        let (slots, readable) = (usize::from(shared.layout.slots()), master.readable().count());
-        let needed = match &shared.layout {
-            Layout::Parity(_) => slots - usize::from(shared.layout.tolerates()),
+        let (slots, readable) = (usize::from(shared.layout().slots()), master.readable().count());
+        let needed = match &*shared.layout() {
+            Layout::Parity(_) => slots - usize::from(shared.layout().tolerates()),
             Layout::Copies(_) => 1,
         };
         if readable > needed { Ok(()) } else { Err(CheckError::NothingLeft) }
@@ -180,7 +180,7 @@ impl<W: World> Passes<W> {
 
     /// The result of a pass that no shard has begun.
     fn end_unbegun(&self, kind: PassKind, end: CheckEnd) {
-        let total = progress::total(&self.steward.shared.layout);
+        let total = progress::total(&self.steward.shared.layout());
         let progress = Progress { kind, total, ..Progress::default() };
         *self.checked.borrow_mut() = Some(Checked { kind, end, progress, mismatches: Vec::new() });
     }

@@ -10,7 +10,7 @@
 //!     disks      512 KiB of D0 are read at once, and made one hole
 //! ```
 
-use super::{RowIo, interval_blocks};
+use super::RowIo;
 use crate::row::zeroes::Stretch;
 use crate::shard::member_io::{MemberRun, Zeroing};
 use crate::shard::shared::Changes;
@@ -87,7 +87,7 @@ impl<W: World> RowIo<W> {
         }
         if !stretches.is_empty() && is_rest {
             mark::hit(Mark::RowZeroedInParts);
-            let (map, length) = (self.layout.row(row), self.layout.chunk());
+            let (map, length) = (self.layout().row(row), self.layout().chunk());
             let parity = [Some(map.parity), map.syndrome].into_iter().flatten();
             stretches.extend(parity.map(|slot| Stretch { slot, at: map.start, length }));
             return Some(self.zero_held(row.0..row.0 + 1, stretches.into_iter(), Zeroing::Punch).await);
@@ -108,13 +108,13 @@ impl<W: World> RowIo<W> {
     /// Whether the row lacks nothing. New bytes are answered: they must not be lost with the next member because P is
     /// wrong.
     fn is_sound(&self, row: Row) -> bool {
-        let (at, chunk) = (self.layout.row_start(row), self.layout.chunk());
+        let (at, chunk) = (self.layout().row_start(row), self.layout().chunk());
         let is_consistent = self.is_in_sync(at, chunk) && !self.shared.unsynced.touches(at, chunk);
         is_consistent && self.shared.torn.is_empty() && self.shared.slow_members().is_empty()
     }
 
     fn stretches(&self, row: Row, part: &Range<Sectors>) -> SmallVec<[Stretch; 4]> {
-        let (map, chunk) = (self.layout.row(row), self.layout.chunk());
+        let (map, chunk) = (self.layout().row(row), self.layout().chunk());
         let chunks = (part.start.0 / chunk.0)..part.end.0.div_ceil(chunk.0);
         chunks
             .map(|data| {
@@ -136,7 +136,7 @@ impl<W: World> RowIo<W> {
 
     /// Whether the member knows, without reading it, that the stretch is a hole.
     async fn is_hole(&self, stretch: &Stretch) -> bool {
-        let longest = Sectors(progress::total(&self.shared.layout).0 - stretch.at.0);
+        let longest = Sectors(progress::total(&self.shared.layout()).0 - stretch.at.0);
         let Some((_, runs)) = self.whole_runs(&[Stretch { length: longest, ..*stretch }]) else { return false };
         let (index, asked) = (runs[0].index, runs[0].range);
         let wanted = Extent::new(asked.start, stretch.length);
@@ -166,7 +166,7 @@ impl<W: World> RowIo<W> {
 
     /// Reads the stretch with what memory an interval may take.
     async fn reads_as_zeroes(&self, stretch: &Stretch) -> bool {
-        let blocks = interval_blocks(&self.layout);
+        let blocks = self.interval_blocks();
         let _permit = self.blocks.acquire(blocks).await;
         let longest = (blocks * LARGE_BLOCK_BYTES / SECTOR_BYTES) as u64;
         let mut left = *stretch;

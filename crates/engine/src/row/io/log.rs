@@ -66,7 +66,7 @@ impl<W: World> RowIo<W> {
         data_bytes: usize,
         parity: WritePieces,
     ) -> Result<Option<Logged<W>>, IoError> {
-        let sector = row.0 * self.layout.stripe().0 + data as u64 * self.layout.chunk().0 + start.0;
+        let sector = row.0 * self.layout().stripe().0 + data as u64 * self.layout().chunk().0 + start.0;
         let entry = PplEntry {
             data_sector: ArraySector(sector),
             parity_bytes: parity.bytes() as u32,

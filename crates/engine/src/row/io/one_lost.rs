@@ -35,7 +35,7 @@ impl<W: World> RowIo<W> {
         if length > self.partial_max() || !self.shared.torn.is_empty() || !self.shared.slow_members().is_empty() {
             return None;
         }
-        let block = self.layout.block(row, start, length)?;
+        let block = self.layout().block(row, start, length)?;
         if self.shared.unsynced.touches(block.at, length) {
             return None;
         }
@@ -78,7 +78,7 @@ impl<W: World> RowIo<W> {
         if !failed.is_empty() {
             mark::hit(Mark::RecoveredAround);
             drop((known, room));
-            let map = self.layout.row(row);
+            let map = self.layout().row(row);
             assert_eq!(map.data[block.data], block.slot, "the block is of its row");
             let again = self.recover_interval(&map, block.data, block.start, into, SlotSet::EMPTY, failed);
             return Box::pin(again).await;

@@ -3,7 +3,7 @@
 //! (`one_lost`), the arithmetic (`row::parity`), who holds the row (`row`).
 //! Invariant: nothing is computed from blocks that do not belong together, as far as this shard knows.
 
-use super::{RowIo, blocks, interval_blocks, lost_error};
+use super::{RowIo, blocks, lost_error};
 use crate::row::parity::{parities_agree, recover_blocks};
 use crate::row::plan::{reads_to_recover, reads_to_verify};
 use crate::shard::torn::TornState;
@@ -37,7 +37,7 @@ impl<W: World> RowIo<W> {
         earlier: Vec<ReadError>,
     ) -> Result<ReadPieces, IoError> {
         assert!(data < map.data.len(), "a data block of the row");
-        assert!(start + into.length() <= self.layout.chunk(), "the stretch is in one chunk");
+        assert!(start + into.length() <= self.layout().chunk(), "the stretch is in one chunk");
         let mut read_errors = Vec::new();
         let without = Without { avoid, late: self.shared.slow_members(), earlier };
         let outcome = self.recover_around(map, data, start, into, without, &mut read_errors).await;
@@ -57,7 +57,7 @@ impl<W: World> RowIo<W> {
         read_errors: &mut Vec<ReadError>,
     ) -> Result<ReadPieces, IoError> {
         let Without { avoid, mut late, earlier } = without;
-        let room = self.blocks_to_read.acquire(interval_blocks(&self.layout)).await;
+        let room = self.blocks_to_read.acquire(self.interval_blocks()).await;
         self.shared.count(|counters| counters.rows_recovered += 1);
         let (length, slot) = (into.length(), map.data[data]);
         let (mut unreadable, mut suspected) = (avoid, avoid);
@@ -151,7 +151,7 @@ impl<W: World> RowIo<W> {
     /// Computes a lost block if all other blocks of its row can be read, and P and Q agree about it.
     async fn read_verified(&self, map: &RowMap, data: usize, start: Sectors, into: &mut ReadPieces) -> bool {
         let length = into.length();
-        let _room = self.blocks_to_read.acquire(interval_blocks(&self.layout)).await;
+        let _room = self.blocks_to_read.acquire(self.interval_blocks()).await;
         let blocks = blocks(map, &self.shared.view(), SlotSet::EMPTY);
         let Some(wanted) = reads_to_verify(&blocks).filter(|_| !blocks.readable.contains(map.data[data])) else {
             return false;

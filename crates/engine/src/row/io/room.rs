@@ -8,7 +8,7 @@
 //!   64 KiB    a permit for a whole interval, as for other requests of rows
 //! ```
 
-use super::{RowIo, interval_blocks};
+use super::RowIo;
 use crate::{Pool, World};
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
@@ -29,7 +29,7 @@ impl<W: World> RowIo<W> {
     pub(super) fn try_room(&self, permits: &Rc<Semaphore>, length: Sectors) -> Option<Room> {
         match length.len_bytes() <= SMALL_BLOCK_BYTES {
             true => Some(Room::Small),
-            false => permits.try_acquire(interval_blocks(&self.layout)).map(Room::Interval),
+            false => permits.try_acquire(self.interval_blocks()).map(Room::Interval),
         }
     }
 

@@ -55,7 +55,7 @@ impl<W: World> RowIo<W> {
         if !self.updates_two || length > self.partial_max() {
             return None;
         }
-        let block = self.layout.block(row, start, length)?;
+        let block = self.layout().block(row, start, length)?;
         assert!(block.syndrome.is_none(), "a row with Q has three blocks to update");
         if !self.is_in_sync(block.at, length) {
             return None;
@@ -161,7 +161,7 @@ impl<W: World> RowIo<W> {
             Room::Small => self.room_for_interval().await,
             Room::Interval(room) => room,
         };
-        let map = self.layout.row(row);
+        let map = self.layout().row(row);
         assert_eq!(map.data[block.data], block.slot, "the block is of its row");
         let (start, length) = (block.start, from.length());
         let interval =

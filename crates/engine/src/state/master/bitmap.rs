@@ -107,7 +107,7 @@ impl Master {
     /// Whether every slot has a member that holds everything, as the superblocks say: no bit of a bitmap is needed for
     /// one that comes back.
     pub(crate) fn is_whole(&self) -> bool {
-        let has_all = self.readable().count() == usize::from(self.slots);
+        let has_all = self.readable().count() == usize::from(self.slots());
         has_all && self.is_recorded && self.resync_from.is_none() && self.frozen.is_none()
     }
 

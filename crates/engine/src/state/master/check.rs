@@ -19,7 +19,7 @@ impl Master {
         for member in &self.lagging {
             assert!(self.superblocks[*member].events < self.events, "a lagging member is behind");
         }
-        assert!(self.missed_round.is_within(SlotSet::first(self.slots)));
+        assert!(self.missed_round.is_within(SlotSet::first(self.slots())));
         assert!(self.events_recorded <= self.events, "no superblock has events that were not counted");
         assert!(self.events_min <= self.events + 3, "three rounds leave any member behind");
     }
@@ -41,17 +41,17 @@ impl Master {
     }
 
     fn check_marks(&self) {
-        if self.takes_writes && self.is_redundant {
+        if self.takes_writes && self.is_redundant() {
             assert!(self.is_dirty, "the dirty mark comes before the first write");
         }
         if self.is_suspect {
             assert!(self.is_dirty && self.resync_from.is_some(), "a sector that was unreadable may disagree later");
         }
-        if !self.is_redundant {
+        if !self.is_redundant() {
             assert!(!self.is_dirty && self.resync_from.is_none(), "what has no redundancy has nothing that disagrees");
         }
         if self.has_opened {
-            assert!(self.lagging.is_empty() || !self.is_redundant, "all members have the freshest superblock");
+            assert!(self.lagging.is_empty() || !self.is_redundant(), "all members have the freshest superblock");
         }
     }
 
@@ -87,7 +87,7 @@ impl Master {
             }
             Change::HoldWrites => {
                 assert!(self.takes_writes, "writes are held once");
-                assert!(self.is_redundant, "a level without a dirty mark has no reason to hold writes");
+                assert!(self.is_redundant(), "a level without a dirty mark has no reason to hold writes");
             }
             Change::MarkClean => {
                 assert!(!self.takes_writes, "an array that takes writes is dirty");
@@ -118,7 +118,7 @@ impl Master {
             Change::Membership(change) => self.check_membership(change),
             Change::FailMembers(failures, _) => assert!(!failures.is_empty()),
             Change::ForgetBits => assert!(self.bitmap.is_some() && self.gate == Gate::Open, "writes rely on bits"),
-            Change::MissRound(slot) => assert!(slot.0 < self.slots),
+            Change::MissRound(slot) => assert!(slot.0 < self.slots()),
             Change::Unfreeze(..) => {
                 assert!(self.frozen.is_some_and(|frozen| frozen.cause == FreezeCause::Full), "no other freeze ends");
                 assert!(self.has_opened, "a start that froze is not continued");
@@ -138,7 +138,7 @@ impl Master {
 
     fn check_membership(&self, change: &Membership) {
         match change {
-            Membership::Reserve(_) => assert!(self.is_redundant, "others cannot use spares"),
+            Membership::Reserve(_) => assert!(self.is_redundant(), "others cannot use spares"),
             Membership::AddSpare(member) => {
                 assert_eq!(self.members[*member], MemberState::Removed, "its place was reserved");
                 assert!(self.joining.is_none(), "one member joins at a time");

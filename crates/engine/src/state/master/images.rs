@@ -33,7 +33,7 @@ impl Master {
             // the failures of those that it left out are recorded.
             superblock.resync_offset = match self.resync_from {
                 _ if self.is_dirty => 0,
-                Some(from) if from < self.resync_end => from.0,
+                Some(from) if from < self.resync_end() => from.0,
                 Some(_) | None => Superblock::CLEAN,
             };
             self.show_recovery(index, self.hides(index), &mut superblock);
@@ -69,10 +69,10 @@ impl Master {
     /// the rest of a member that replaces another one. A member of a raid4, 5 or 6 that recovers keeps its slot: md refuses
     /// such an array while it is dirty. When the array is clean, they show how far the member has come.
     pub(crate) fn hides(&self, member: usize) -> bool {
-        let is_dirty = self.is_dirty || self.resync_from.is_some_and(|from| from < self.resync_end);
+        let is_dirty = self.is_dirty || self.resync_from.is_some_and(|from| from < self.resync_end());
         let loses = match self.members[member] {
             MemberState::Replacing { .. } => true,
-            MemberState::Recovering { slot, .. } => self.is_mirror && !self.shown_recovered.contains(slot),
+            MemberState::Recovering { slot, .. } => self.is_mirror() && !self.shown_recovered.contains(slot),
             MemberState::Active(_) | MemberState::Spare | MemberState::Removed | MemberState::Faulty { .. } => false,
         };
         is_dirty && loses
@@ -159,7 +159,7 @@ impl Master {
         for (number, role) in roles.iter_mut().enumerate() {
             *role = match *role {
                 Role::Slot(_) | Role::BeyondSlots(_) | Role::Faulty => Role::Faulty,
-                Role::Spare if number < usize::from(self.slots) => Role::Faulty,
+                Role::Spare if number < usize::from(self.slots()) => Role::Faulty,
                 Role::Spare => Role::Spare,
                 Role::Journal => Role::Journal,
                 Role::Reserved(raw) => Role::Reserved(raw),

@@ -26,9 +26,9 @@ impl Master {
     /// Whether a slot has no member and the superblocks do not say so yet.
     pub(crate) fn leaves_a_slot_out(&self) -> bool {
         let present = self.writable().count();
-        assert!(present <= usize::from(self.slots));
+        assert!(present <= usize::from(self.slots()));
         let named = self.template.roles.iter().filter(|role| role.slot().is_some()).count();
-        usize::from(self.slots) > present && named != present
+        usize::from(self.slots()) > present && named != present
     }
 
     /// The freshest superblock at assembly: what all members share is taken from it.
@@ -42,7 +42,7 @@ impl Master {
     pub(crate) fn free_number(&self) -> Option<u32> {
         let is_used = |number: &u32| self.superblocks.iter().any(|superblock| superblock.dev_number == *number);
         let role = |number: u32| self.template.roles.get(number as usize).copied().unwrap_or(Role::Spare);
-        let numbers = || (u32::from(self.slots)..ROLES_MAX as u32).filter(|number| !is_used(number));
+        let numbers = || (u32::from(self.slots())..ROLES_MAX as u32).filter(|number| !is_used(number));
         let is_free = |number: &u32| matches!(role(*number), Role::Spare);
         let is_missing = |number: &u32| matches!(role(*number), Role::Faulty | Role::Slot(_));
         numbers().find(is_free).or_else(|| numbers().find(is_missing))

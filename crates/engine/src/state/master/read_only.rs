@@ -36,13 +36,13 @@ impl Master {
             ReadOnly::End => {
                 self.gate = Gate::Open;
                 // Else the first write waits for the dirty mark.
-                self.takes_writes = !self.is_redundant || self.is_dirty;
+                self.takes_writes = !self.is_redundant() || self.is_dirty;
             }
         }
     }
 
     pub(super) fn check_read_only(&self, change: ReadOnly) {
-        let is_recorded = self.shows(self.version) || !self.is_redundant;
+        let is_recorded = self.shows(self.version) || !self.is_redundant();
         match change {
             ReadOnly::RefuseWrites => assert_eq!(self.gate, Gate::Open, "an open array becomes read-only"),
             ReadOnly::Begin => {

@@ -109,14 +109,14 @@ impl Master {
     /// was being recovered, and is a spare in what a crash left (`hides`), gets its own slot again. Else the lowest slot
     /// without one. Nothing while a failure waits for its record.
     pub(crate) fn wanted_spare(&self) -> Option<(usize, Slot)> {
-        if !self.is_redundant || !self.is_recorded || self.frozen.is_some() {
+        if !self.is_redundant() || !self.is_recorded || self.frozen.is_some() {
             return None;
         }
         let is_free = |slot: &Slot| !self.writable().contains(*slot);
-        let lowest = (0..self.slots).map(Slot).find(is_free)?;
+        let lowest = (0..self.slots()).map(Slot).find(is_free)?;
         let own = |member: usize| {
             let number = self.superblocks[member].dev_number;
-            let slot = u16::try_from(number).ok().filter(|number| *number < self.slots).map(Slot)?;
+            let slot = u16::try_from(number).ok().filter(|number| *number < self.slots()).map(Slot)?;
             Some((member, slot)).filter(|(_, slot)| is_free(slot))
         };
         self.spares().find_map(own).or_else(|| Some((self.spares().next()?, lowest)))

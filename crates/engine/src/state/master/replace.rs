@@ -52,7 +52,7 @@ impl Master {
 
     /// The slots with a second member that is to get what the first one holds, and then the slot.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = Slot> {
-        (0..self.slots).map(Slot).filter(|slot| self.replacing(*slot).is_some() && !self.at_rest.contains(*slot))
+        (0..self.slots()).map(Slot).filter(|slot| self.replacing(*slot).is_some() && !self.at_rest.contains(*slot))
     }
 
     /// The slots of such members.

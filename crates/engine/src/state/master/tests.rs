@@ -62,7 +62,7 @@ fn a_resync_that_is_over_when_the_array_is_stopped_leaves_it_clean() {
     let mut master = half_resynced_mirror();
     let says = |master: &Master| master.images().into_iter().map(|(_, image)| image.resync_offset).collect::<Vec<_>>();
     assert_eq!(says(&master), [8, 8]);
-    master.apply(Change::Checkpoint(master.resync_end));
+    master.apply(Change::Checkpoint(master.resync_end()));
     assert_eq!(says(&master), [Superblock::CLEAN; 2]);
 }
 
