@@ -15,3 +15,4 @@ mod assemble_total;
 mod candidates;
 mod machine;
 mod requests;
+mod set_shape;

@@ -4,14 +4,17 @@
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
 
 mod checks;
+mod geometry;
 pub mod local;
 
 use crate::StartPlan;
+use crate::array::geometry::geometry_of;
 use crate::command::bitmap_changer::ChangeBitmapError;
 use crate::command::fail::FailError;
 use crate::command::lifecycle::{Lifecycle, StartError, Status, StopError};
 use crate::command::membership::{FlagError, FormerMember, RemoveError, Vacancy};
 use crate::command::read_only::AccessError;
+use crate::command::reshaper::ShapeError;
 use crate::pass::corrector::Corrector;
 use crate::pass::kinds::ReplaceError;
 use crate::pass::schedule::PassError;
@@ -33,7 +36,7 @@ use crate::shard::unsynced::Unsynced;
 use crate::shard::world::World;
 use crate::state::master::Master;
 use crate::state::recorded::Recorded;
-use crate::state::shape::Shape;
+use crate::state::shape::NewShape;
 use crate::state::view::{Gate, View};
 use crate::words::config::Config;
 use crate::words::join_error::{AddError, ReAddError};
@@ -50,9 +53,6 @@ use uraid_block::{
 use uraid_format::create::BitmapToAdd;
 use uraid_format::{MemberFlag, Superblock};
 use uraid_layout::Layout;
-
-/// The largest request a client is told to send.
-const IO_MAX_BYTES: u64 = 32 << 20;
 
 /// Writes of copies are locked in blocks of 2 to this power sectors: 64 KiB.
 const LOCK_BITS: u32 = 7;
@@ -199,6 +199,15 @@ impl<W: World> Array<W> {
     /// them already. The superblocks name members that failed meanwhile before that. Shard 0 only.
     pub async fn become_writable(&self) -> Result<bool, AccessError> {
         self.lifecycle().become_writable().await
+    }
+
+    /// Gives the array another shape: the seam for growing while it runs, which no command uses yet. Requests wait until
+    /// `moving`, which runs while none is inside, has moved the bytes and returns where they are. The superblocks say so
+    /// before the first request goes on; those that are past the new end are refused. If `moving` fails, all stays as it
+    /// was. Only levels without redundancy. Panics if the new layout is of another level or has another number of slots.
+    /// Shard 0 only.
+    pub async fn set_shape(&self, moving: impl Future<Output = Result<NewShape, IoError>>) -> Result<(), ShapeError> {
+        self.lifecycle().set_shape(moving).await
     }
 
     /// Fails members by command, all or none, also while a stop waits for them. Returns when the superblocks of the
@@ -462,6 +471,11 @@ impl<W: World> Array<W> {
             None => Err(ErrorKind::OutOfRange.into()),
         }
     }
+
+    /// The array may have become smaller while an admitted request waited at the gate.
+    fn check_inside(&self, range: ArrayRange) -> Result<(), IoError> {
+        self.check(Sector(range.start.0), range.length).map(|_inside| ())
+    }
 }
 
 /// The array as a device. The caller must drive a request's future to its end: if a write is dropped half way, no
@@ -481,6 +495,7 @@ impl<W: World> Device for Array<W> {
             return Ok(into);
         }
         let _inside = self.shared.admit_read().await?;
+        self.check_inside(range)?;
         self.reader.read(range, into).await
     }
 
@@ -490,6 +505,7 @@ impl<W: World> Device for Array<W> {
             return Ok(());
         }
         let permit = self.shared.admit_write(range).await?;
+        self.check_inside(range)?;
         let outcome = match &self.writer {
             Writer::Copies(mirror) => match self.shared.place_behind(range, fua) {
                 None => mirror.write(range, from, fua).await,
@@ -517,6 +533,7 @@ impl<W: World> Device for Array<W> {
             return Ok(());
         }
         let _permit = self.shared.admit_write(range).await?;
+        self.check_inside(range)?;
         let outcome = match &self.writer {
             Writer::Copies(mirror) => mirror.discard(range).await.map(Some),
             Writer::Parity(rows) => rows.discard(range).await,
@@ -531,6 +548,7 @@ impl<W: World> Device for Array<W> {
             return Ok(Allocation { length: Sectors::ZERO, is_zero: false });
         }
         let _inside = self.shared.admit_read().await?;
+        self.check_inside(range)?;
         self.shared.allocation_of(range).await
     }
 
@@ -550,42 +568,12 @@ impl<W: World> Array<W> {
             return Ok(());
         }
         let _permit = self.shared.admit_write(range).await?;
+        self.check_inside(range)?;
         let outcome = match &self.writer {
             Writer::Copies(mirror) => mirror.zero(range, how).await,
             Writer::Parity(rows) => rows.zero(range, how).await,
         };
         self.shared.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())
-    }
-}
-
-fn geometry_of<W: World>(shape: &Shape, members: &[W::Member], has_log: bool) -> Geometry {
-    let layout = shape.layout();
-    let stripe = layout.stripe();
-    let largest = IO_MAX_BYTES / uraid_block::SECTOR_BYTES as u64;
-    // A client that cuts at the largest request then cuts on stripe edges: 24 sectors a stripe -> 65520, not 65536.
-    let io_max = if stripe.0 == 0 || stripe.0 > largest { largest } else { largest / stripe.0 * stripe.0 };
-    // A spare may take a slot later.
-    let active = || members.iter().map(Device::geometry);
-    let fast_holes = !has_log && active().all(|member| member.fast_holes);
-    let fast_zeroes = !has_log && active().all(|member| member.fast_zeroes);
-    // A discard of a parity level is a hole of whole rows, so that parity stays right.
-    let (granularity, is_certain) = match layout.level().is_parity() {
-        true => (stripe, fast_holes),
-        false => (Sectors(1), true),
-    };
-    let can_discard = is_certain && active().all(|member| !member.discard_granularity.is_zero());
-    Geometry {
-        size: shape.size(),
-        logical_block: Sectors(1),
-        physical_block: active().map(|member| member.physical_block).max().unwrap_or(Sectors(1)),
-        chunk: layout.chunk(),
-        stripe,
-        io_max: Sectors(io_max),
-        segments_max: 1024,
-        discard_granularity: if can_discard { granularity } else { Sectors::ZERO },
-        fast_holes,
-        fast_zeroes,
-        volatile_cache: true,
     }
 }

@@ -7,3 +7,4 @@ pub(crate) mod fail;
 pub(crate) mod lifecycle;
 pub(crate) mod membership;
 pub(crate) mod read_only;
+pub(crate) mod reshaper;

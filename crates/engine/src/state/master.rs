@@ -26,6 +26,7 @@ pub use member_state::MemberState;
 pub(crate) use members::Membership;
 pub(crate) use read_only::ReadOnly;
 pub(crate) use replace::Replace;
+pub(crate) use shape::ShapeChange;
 
 use crate::state::bits::BitsRound;
 use crate::state::shape::Shape;
@@ -75,6 +76,8 @@ pub(crate) enum Change<'a> {
     OpenFrozen,
     /// The array becomes read-only by command, or takes writes again.
     ReadOnly(ReadOnly),
+    /// The array gets another shape.
+    Shape(ShapeChange<'a>),
     /// The last change.
     Stop,
     /// The start leaves members out that the superblocks do not yet name.
@@ -176,6 +179,8 @@ pub(crate) struct Master {
     has_opened: bool,
     /// The array was open, and is read-only by command: nothing is written to any member.
     writes_nothing: bool,
+    /// Bytes are being moved for another shape: the gate stays closed.
+    is_moving: bool,
     /// The array is frozen. It stays so until its next start, or until the members that it froze over are failed.
     frozen: Option<Frozen>,
     /// Slots whose member had no room for its superblock, and has missed a round.
@@ -252,6 +257,7 @@ impl Master {
             returning: None,
             has_opened: false,
             writes_nothing: false,
+            is_moving: false,
             frozen: None,
             missed_round: SlotSet::EMPTY,
             events: plan.events,
@@ -350,6 +356,7 @@ impl Master {
             Change::Close => self.gate = Gate::Closed,
             Change::OpenFrozen => self.gate = Gate::Frozen(self.frozen.expect("it froze before").kind),
             Change::ReadOnly(change) => self.change_read_only(change),
+            Change::Shape(change) => self.change_shape(change),
             Change::Stop => self.gate = Gate::Stopped,
             Change::LeaveOutsiders => {
                 self.leave_outsiders_behind();
@@ -446,6 +453,7 @@ impl Master {
         frozen.cause = frozen.cause.max(cause);
         match self.gate {
             // The first error stays: writes at the gate and those that are told by `frozen_error` get the same one.
+            Gate::Closed if self.is_moving => {}
             Gate::Open | Gate::Closed | Gate::NoNewWrites => self.gate = Gate::Frozen(frozen.kind),
             Gate::ReadOnly | Gate::Frozen(_) | Gate::Stopped => {}
         }

@@ -1,12 +1,12 @@
 //! The geometry of an array at one moment: a part of its view.
-//! Owns: [`Shape`]: the layout and the size. Not here: the data offset of each member (`SlotMember` of `view`), what
-//! clients are told (`Array::geometry`).
+//! Owns: [`Shape`]: the layout and the size; [`NewShape`]. Not here: the data offset of each member (`SlotMember` of `view`), what
+//! clients are told (`Array::geometry`), how it changes (`reshaper`).
 //! Invariant: nothing else keeps a layout. Who needs one asks the view, and asks again after an await. It changes only
 //! while no request is inside, so that a request has one shape from its admission to its answer. The level, the slots and
 //! the number of shards stay the same while an array runs.
 
 use std::sync::Arc;
-use uraid_block::Sectors;
+use uraid_block::{Sector, Sectors};
 use uraid_layout::{CopyLayout, Layout, ParityLayout};
 
 /// Which sector of an array lies where, and how many it has.
@@ -14,6 +14,15 @@ use uraid_layout::{CopyLayout, Layout, ParityLayout};
 pub(crate) struct Shape {
     /// Counted where a view is made or dropped: who looks at it only borrows it.
     layout: Arc<Layout>,
+}
+
+/// Another shape of an array.
+#[derive(Clone, Debug)]
+pub struct NewShape {
+    /// The layout: of the same level and number within it, and of as many members.
+    pub layout: Layout,
+    /// The first data sector of the member in each slot.
+    pub data_offsets: Vec<Sector>,
 }
 
 impl PartialEq for Shape {

@@ -75,6 +75,7 @@ impl Master {
             Change::Open => assert!(!self.has_opened, "an array starts once"),
             Change::OpenFrozen => assert_ne!(self.gate, Gate::Open, "an array with writes inside is not frozen"),
             Change::ReadOnly(change) => self.check_read_only(*change),
+            Change::Shape(change) => self.check_shape(change),
             Change::Stop => assert_ne!(self.gate, Gate::Open, "the gate closes before the last change"),
             Change::LeaveOutsiders | Change::CatchUp => assert!(!self.has_opened, "a part of the start"),
             Change::MarkDirty => {
