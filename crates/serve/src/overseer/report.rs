@@ -22,7 +22,7 @@ impl Overseer {
         self.paths.look(paths::WAITS_MAX).await;
         let (counts, clients) = self.session.counts(self.index).await;
         let status = self.status();
-        let mut report = Report::of_template(&self.assembled().plan.template, Some(self.array.layout()));
+        let mut report = Report::of_template(&self.assembled().plan.template, Some(&self.array.layout()));
         self.name().clone_into(&mut report.name);
         let io = |index: usize| {
             let of_shards = counts.iter().map(|shard| shard.member(index));
