@@ -160,7 +160,7 @@ questions! {
 }
 
 impl Device for HostArray {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> Geometry {
         self.0.geometry()
     }
 
@@ -245,7 +245,7 @@ impl ArrayMember {
 }
 
 impl Device for ArrayMember {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> Geometry {
         match self {
             ArrayMember::Host(member) => member.geometry(),
             ArrayMember::Array(inner) => inner.array.geometry(),

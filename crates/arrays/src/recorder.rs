@@ -40,8 +40,8 @@ impl Recorder {
 }
 
 impl Device for Recorder {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
+    fn geometry(&self) -> Geometry {
+        self.geometry
     }
 
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {

@@ -15,7 +15,7 @@ pub enum Fua {
 }
 
 /// A device's size, limits and abilities. All lengths in sectors.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// The size, in whole sectors.
     pub size: Sectors,
@@ -75,8 +75,9 @@ pub struct Allocation {
 /// `OutOfRange`. A future stays on the shard that made it.
 #[allow(async_fn_in_trait, reason = "static dispatch only; futures stay on their shard, so no Send bound is wanted")]
 pub trait Device {
-    /// The device's geometry; constant while it is open.
-    fn geometry(&self) -> &Geometry;
+    /// The device's geometry at this moment. The size, the chunk and what follows from them may change while it is open;
+    /// the blocks and the abilities stay. Who keeps one keeps what was true once.
+    fn geometry(&self) -> Geometry;
 
     /// Whether writes, discards and zeroes are refused now, by choice. It may change while the device is open.
     fn is_read_only(&self) -> bool {

@@ -64,8 +64,8 @@ impl MemoryDevice {
 }
 
 impl Device for MemoryDevice {
-    fn geometry(&self) -> &Geometry {
-        &self.0.geometry
+    fn geometry(&self) -> Geometry {
+        self.0.geometry
     }
 
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {

@@ -8,8 +8,9 @@ use uraid_fuse::{Attributes, Errno, FileKind, FileSystem, NodeId, directory_entr
 
 /// The node of the folder itself; the protocol's number.
 const ROOT: NodeId = NodeId(1);
-/// How long the kernel may use names and attributes. Only the rights change, with `readonly` and `readwrite`.
-pub(crate) const VALID: Duration = Duration::from_secs(1);
+/// How long the kernel may use names and attributes: it asks each time. The size changes with that of the array, the
+/// rights with `readonly` and `readwrite`. Files are opened for direct I/O, which asks for no attributes.
+pub(crate) const VALID: Duration = Duration::ZERO;
 /// The unit of file systems without chunks, and the granularity of discards of a loop device on a file: a page.
 const PAGE_BYTES: u32 = 4096;
 /// The largest unit for I/O that programs are told.
@@ -36,12 +37,8 @@ pub(crate) enum Node {
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub(crate) export: Export,
-    /// In bytes: whole blocks.
-    pub(crate) size: u64,
     /// The unit of the device's reads and writes, in bytes.
     pub(crate) block: u64,
-    /// What programs are told to read and write at once, in bytes: the chunk.
-    unit: u32,
 }
 
 /// The folder and its files.
@@ -57,12 +54,20 @@ impl File {
     pub(crate) fn new(export: Export, geometry: &Geometry) -> File {
         let block = geometry.logical_block.bytes().max(512);
         assert!(block.is_power_of_two());
-        let unit = match geometry.chunk.bytes() {
-            0 => PAGE_BYTES,
-            chunk => chunk.min(BLOCK_BYTES_MAX) as u32,
-        };
-        let size = geometry.size.bytes() / block * block;
-        File { export, size, block, unit }
+        File { export, block }
+    }
+
+    /// Its size in bytes while its device has this geometry: whole blocks.
+    pub(crate) fn size(&self, geometry: &Geometry) -> u64 {
+        geometry.size.bytes() / self.block * self.block
+    }
+}
+
+/// What programs are told to read and write at once, in bytes: the chunk.
+fn unit(geometry: &Geometry) -> u32 {
+    match geometry.chunk.bytes() {
+        0 => PAGE_BYTES,
+        chunk => chunk.min(BLOCK_BYTES_MAX) as u32,
     }
 }
 
@@ -103,7 +108,8 @@ impl Folder {
         found.map(Node::File).ok_or(Errno::NoEnt)
     }
 
-    pub(crate) fn attributes(&self, node: Node, is_read_only: bool) -> Attributes {
+    /// `device`: what the device of an export has now, and whether it is read-only.
+    pub(crate) fn attributes(&self, node: Node, device: impl Fn(usize) -> (Geometry, bool)) -> Attributes {
         let (owner, time) = (self.owner, self.time);
         let id = Folder::id(node);
         match node {
@@ -112,23 +118,24 @@ impl Folder {
                 Attributes { node: id, kind, rights, size: 0, block_bytes, links: 2, owner, time }
             }
             Node::File(export) => {
-                let file = &self.files[export];
+                let (file, (geometry, is_read_only)) = (&self.files[export], device(export));
                 let rights = if file.export.read_only || is_read_only { 0o400 } else { 0o600 };
-                let (kind, size, block_bytes) = (FileKind::File, file.size, file.unit);
+                let (kind, size, block_bytes) = (FileKind::File, file.size(&geometry), unit(&geometry));
                 Attributes { node: id, kind, rights, size, block_bytes, links: 1, owner, time }
             }
         }
     }
 
-    /// The numbers of a file, or of all files.
-    pub(crate) fn file_system(&self, node: Node) -> FileSystem {
-        let files = match node {
-            Node::Folder => &self.files[..],
-            Node::File(export) => &self.files[export..=export],
+    /// The numbers of a file, or of all files. `device`: what the device of an export has now.
+    pub(crate) fn file_system(&self, node: Node, device: impl Fn(usize) -> Geometry) -> FileSystem {
+        let exports = match node {
+            Node::Folder => 0..self.files.len(),
+            Node::File(export) => export..export + 1,
         };
-        let block = files.iter().map(|file| file.block as u32).max().unwrap_or(PAGE_BYTES).max(PAGE_BYTES);
-        let bytes = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
-        FileSystem { bytes, block_bytes: block, files: files.len() as u64 }
+        let files = || exports.clone().map(|export| (export, &self.files[export]));
+        let block = files().map(|(_, file)| file.block as u32).max().unwrap_or(PAGE_BYTES).max(PAGE_BYTES);
+        let bytes = files().map(|(export, file)| file.size(&device(export))).fold(0, u64::saturating_add);
+        FileSystem { bytes, block_bytes: block, files: exports.len() as u64 }
     }
 
     /// The entries from the one with number `offset`, as many as fit into `bytes_max`.
@@ -154,23 +161,16 @@ mod tests {
     use super::*;
     use uraid_block::Sectors;
 
+    fn geometry(export: usize) -> Geometry {
+        let (size, chunk, block) = [(2048, 1024, 1), (1001, 0, 8)][export];
+        let (chunk, logical_block) = (Sectors(chunk), Sectors(block));
+        Geometry { chunk, logical_block, ..Geometry::of_disk(Sectors(size)) }
+    }
+
     fn folder() -> Folder {
-        let geometry = |size, chunk, block| Geometry {
-            size: Sectors(size),
-            logical_block: Sectors(block),
-            physical_block: Sectors(8),
-            chunk: Sectors(chunk),
-            stripe: Sectors(0),
-            io_max: Sectors(1 << 32),
-            segments_max: 1024,
-            discard_granularity: Sectors(0),
-            fast_holes: false,
-            fast_zeroes: false,
-            volatile_cache: true,
-        };
-        let file = |name: &str, read_only, geometry| File::new(Export { name: name.to_owned(), read_only }, &geometry);
-        let files = vec![file("home", false, geometry(2048, 1024, 1)), file("old", true, geometry(1001, 0, 8))];
-        Folder::new(files, (7, 8), 9)
+        let file =
+            |name: &str, read_only, export| File::new(Export { name: name.to_owned(), read_only }, &geometry(export));
+        Folder::new(vec![file("home", false, 0), file("old", true, 1)], (7, 8), 9)
     }
 
     #[test]
@@ -189,12 +189,23 @@ mod tests {
     #[test]
     fn a_file_has_the_size_of_whole_blocks_and_the_chunk_as_its_unit() {
         let folder = folder();
-        let (home, old) = (folder.attributes(Node::File(0), false), folder.attributes(Node::File(1), false));
+        let of = |node, is_read_only| folder.attributes(node, |export| (geometry(export), is_read_only));
+        let (home, old) = (of(Node::File(0), false), of(Node::File(1), false));
         assert_eq!((home.size, home.block_bytes, home.rights), (1 << 20, 512 << 10, 0o600));
-        assert_eq!(folder.attributes(Node::File(0), true).rights, 0o400);
+        assert_eq!(of(Node::File(0), true).rights, 0o400);
         assert_eq!((old.size, old.block_bytes, old.rights), (1000 * 512, 4096, 0o400));
-        let both = folder.file_system(Node::Folder);
+        let both = folder.file_system(Node::Folder, geometry);
         assert_eq!((both.bytes, both.block_bytes, both.files), (home.size + old.size, 4096, 2));
+    }
+
+    #[test]
+    fn a_device_of_another_size_is_a_file_of_that_size_at_once() {
+        let folder = folder();
+        let grown = |export| Geometry { size: Sectors(4099), ..geometry(export) };
+        let of = |export| folder.attributes(Node::File(export), |export| (grown(export), false)).size;
+        assert_eq!((of(0), of(1)), (4099 * 512, 4096 * 512));
+        assert_eq!(folder.file_system(Node::File(1), grown).bytes, 4096 * 512);
+        assert!(VALID.is_zero(), "the kernel asks for it each time");
     }
 
     #[test]

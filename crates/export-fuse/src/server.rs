@@ -70,7 +70,7 @@ impl<D: Device + 'static> Server<D> {
         common: Common,
         blocks: ArenaBlocks,
     ) -> Rc<Server<D>> {
-        let files = exports.iter().map(|(export, device)| File::new(export.clone(), device.geometry())).collect();
+        let files = exports.iter().map(|(export, device)| File::new(export.clone(), &device.geometry())).collect();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Rc::new(Server {
             device: RefCell::new(Some(Rc::new(FuseDevice::new(&local, device)))),
@@ -256,7 +256,9 @@ impl<D: Device + 'static> Server<D> {
             Operation::Lookup { .. } => Err(Errno::NotDir),
             Operation::GetAttributes => Ok(self.attributes(node).encode(VALID).into()),
             Operation::SetAttributes(change) => self.set_attributes(node, change),
-            Operation::StatFs => Ok(self.folder.file_system(node).encode().into()),
+            Operation::StatFs => {
+                Ok(self.folder.file_system(node, |export| self.devices[export].geometry()).encode().into())
+            }
             Operation::OpenFolder => Ok(reply::opened(0).into()),
             Operation::ReadFolder { offset, size } => {
                 let bytes = (size as usize).min(PAYLOAD_BYTES_MAX);
@@ -361,14 +363,11 @@ impl<D: Device + 'static> Server<D> {
     }
 
     fn attributes(&self, node: Node) -> Attributes {
-        let is_read_only = match node {
-            Node::Folder => false,
-            Node::File(export) => self.devices[export].is_read_only(),
-        };
-        self.folder.attributes(node, is_read_only)
+        let now = |export: usize| (self.devices[export].geometry(), self.devices[export].is_read_only());
+        self.folder.attributes(node, now)
     }
 
-    /// As with a block device, the size stays: open(2) with O_TRUNC changes nothing, and a real truncation is refused.
+    /// As with a block device, no client changes the size: open(2) with O_TRUNC changes nothing, and a real truncation is refused.
     fn set_attributes(&self, node: Node, change: SetAttributes) -> Result<Answer, Errno> {
         let attributes = self.attributes(node);
         if change.which & (words::change::MODE | words::change::UID | words::change::GID) != 0 {

@@ -117,8 +117,9 @@ impl<D: Device> OpenFile<'_, D> {
 
     /// The file's data are everything: the next data, or the next hole, from `offset`.
     pub(crate) fn seek(&self, offset: u64, is_hole: bool) -> Result<u64, Errno> {
-        match offset < self.file.size {
-            true => Ok(if is_hole { self.file.size } else { offset }),
+        let size = self.size();
+        match offset < size {
+            true => Ok(if is_hole { size } else { offset }),
             false => Err(Errno::NxIo),
         }
     }
@@ -129,16 +130,21 @@ impl<D: Device> OpenFile<'_, D> {
 
     /// The first byte of the range, and the byte behind its last one, inside the file.
     fn clip(&self, range: Range) -> (u64, u64) {
-        let start = range.offset.min(self.file.size);
-        (start, range.offset.saturating_add(range.length).min(self.file.size))
+        let size = self.size();
+        let start = range.offset.min(size);
+        (start, range.offset.saturating_add(range.length).min(size))
     }
 
-    /// The same in whole blocks. A file has whole blocks, so they are inside it.
+    /// The size of the file at this moment.
+    fn size(&self) -> u64 {
+        self.file.size(&self.device.geometry())
+    }
+
+    /// The same in whole blocks. A file has whole blocks, so they are inside it; the device refuses them if it has become
+    /// smaller since.
     fn cover(&self, start: u64, end: u64) -> (u64, u64) {
         let block = self.file.block;
-        let (first, last) = (start / block * block, end.next_multiple_of(block));
-        assert!(last <= self.file.size);
-        (first, last)
+        (start / block * block, end.next_multiple_of(block))
     }
 
     /// The end of the piece at `at`, of about `longest` bytes: at the end of a stripe if a piece has one, because the

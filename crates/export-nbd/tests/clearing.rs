@@ -188,7 +188,7 @@ struct Slow {
 }
 
 impl Device for Slow {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> Geometry {
         self.ram.geometry()
     }
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
@@ -370,8 +370,8 @@ impl<M: Machine> SlowDisk<M> {
 }
 
 impl<M: Machine> Device for SlowDisk<M> {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
+    fn geometry(&self) -> Geometry {
+        self.geometry
     }
     async fn read(&self, _at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {
         self.take(into.length().bytes()).await.map(|()| into)

@@ -264,6 +264,22 @@ fn a_client_reaches_the_device_and_the_flags_of_the_export_it_chose_and_no_other
 }
 
 #[test]
+fn a_device_that_has_grown_is_seen_whole_by_clients_that_come_then_and_by_no_others() {
+    let (bench, ram) = (Bench::new(256, 64), Ram::new(MIB));
+    let server = server(&bench, &ram, Limits::default());
+    let before = ready(&bench, &server, true);
+    ram.bytes.borrow_mut().resize(2 * MIB, 7);
+    let after = ready(&bench, &server, true);
+    for (pipe, is_told) in [(&before, false), (&after, true)] {
+        for (offset, is_good) in [(0, true), (MIB, is_told), (2 * MIB - 4096, is_told), (2 * MIB, false)] {
+            pipe.write(&ask(Command::Read, PLAIN, 1, offset as u64, 4096));
+            bench.settle();
+            assert_eq!(answers(&pipe.take(), |_| 0)[0].result.is_ok(), is_good, "{is_told}, at {offset}");
+        }
+    }
+}
+
+#[test]
 fn a_failure_of_the_device_is_answered_as_one_whatever_was_asked() {
     let (bench, ram) = (Bench::new(256, 64), Ram::new(1 << 20));
     let server = server(&bench, &ram, Limits::default());

@@ -275,7 +275,7 @@ fn lists(case: &Case<'_>) -> Result<Vec<Vec<Arc<Lists>>>, MeasureError> {
     let Case { target, work, .. } = case;
     let share = work.share(target.plan.layout.array_size())?;
     let rooms = rooms(target, work, share);
-    let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+    let geometries: Vec<_> = target.members.iter().map(|member| member.geometry()).collect();
     let of_shards = trace::on_tracers(work.shards, &target.plan, &geometries, work.block, async |shard, tracer| {
         let mut jobs = Vec::new();
         for n in 0..u64::from(work.jobs) {

@@ -168,7 +168,7 @@ mod tests {
         let trial = Trial::new(level, 5, chunk);
         let open = |slot| (slot > 0).then(|| Claimed::open("null:1G", Access::ReadWrite).expect("a null member"));
         let target = Target::trial(&trial, &(0..5).map(open).collect::<Vec<_>>()).expect("a trial array");
-        let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+        let geometries: Vec<_> = target.members.iter().map(|member| member.geometry()).collect();
         let list: Vec<Request> = (0..count).map(|n| Request { at: Sector(n * chunk.0), is_write }).collect();
         let data_start = target.plan.members[0].superblock.data_offset;
         let programs = on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {
@@ -210,7 +210,7 @@ mod tests {
         let trial = Trial { policy: NewPolicy::Ppl, ..Trial::new(Level::Raid5, 5, chunk) };
         let member = || Some(Claimed::open("null:1G", Access::ReadWrite).expect("a null member"));
         let target = Target::trial(&trial, &[(); 5].map(|()| member())).expect("a trial array");
-        let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+        let geometries: Vec<_> = target.members.iter().map(|member| member.geometry()).collect();
         let data_start = target.plan.members[0].superblock.data_offset;
         let list = [Request { at: Sector(chunk.0), is_write: true }];
         let programs = on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {

@@ -51,7 +51,7 @@ fn whole(target: &Target) -> Range {
 
 /// The number of member requests of a discard of the whole array.
 fn count(target: &Target) -> Result<usize, IoError> {
-    let geometries: Vec<_> = target.members.iter().map(|member| member.geometry().clone()).collect();
+    let geometries: Vec<_> = target.members.iter().map(|member| member.geometry()).collect();
     let found = trace::on_tracers(1, &target.plan, &geometries, Sectors(8), async |_, tracer| {
         tracer.discard(whole(target)).await.map(|ios| ios.len())
     });

@@ -4,11 +4,9 @@
 //! Invariant: a request is counted in its epoch from admission to answer, and waits for no drain meanwhile.
 
 mod checks;
-mod geometry;
 pub mod local;
 
 use crate::StartPlan;
-use crate::array::geometry::geometry_of;
 use crate::command::bitmap_changer::ChangeBitmapError;
 use crate::command::fail::FailError;
 use crate::command::lifecycle::{Lifecycle, StartError, Status, StopError};
@@ -26,6 +24,7 @@ use crate::row::Rows;
 use crate::row::io::RowIo;
 use crate::shard::balance::Balance;
 use crate::shard::intent::Intent;
+use crate::shard::limits::Limits;
 use crate::shard::mail::{Answer, Call, Mail, Message, STEWARD};
 use crate::shard::member_counts::MemberCounts;
 use crate::shard::member_io::Zeroing;
@@ -89,7 +88,7 @@ impl<W: World> Array<W> {
         let layout = &plan.layout;
         let ppl = plan.ppl.as_ref().filter(|_| !config.read_only);
         let in_sync_below = master.resync_from().unwrap_or(progress::total(layout));
-        let geometry = geometry_of::<W>(&view.shape, &members, ppl.is_some());
+        let limits = Limits::of(&members, ppl.is_some());
         let locks = match layout {
             Layout::Parity(_) => RangeLock::new(0, Mark::RowWaited),
             Layout::Copies(_) => RangeLock::new(LOCK_BITS, Mark::LockWaited),
@@ -101,7 +100,7 @@ impl<W: World> Array<W> {
         let unsynced = Unsynced::new(plan, config.force);
         let parts = Parts {
             world,
-            geometry,
+            limits,
             members,
             config,
             view,
@@ -481,8 +480,8 @@ impl<W: World> Array<W> {
 /// The array as a device. The caller must drive a request's future to its end: if a write is dropped half way, no
 /// superblock records which members have it. (A frontend runs each request as a task of its own.)
 impl<W: World> Device for Array<W> {
-    fn geometry(&self) -> &Geometry {
-        &self.shared.geometry
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry()
     }
 
     fn is_read_only(&self) -> bool {
@@ -529,7 +528,7 @@ impl<W: World> Device for Array<W> {
 
     async fn discard(&self, range: Range) -> Result<(), IoError> {
         let range = self.check(range.start, range.length)?;
-        if range.length.is_zero() || self.shared.geometry.discard_granularity.is_zero() {
+        if range.length.is_zero() || self.geometry().discard_granularity.is_zero() {
             return Ok(());
         }
         let _permit = self.shared.admit_write(range).await?;

@@ -367,7 +367,7 @@ impl<W: World> Lifecycle<W> {
             bad_blocks: (0..master.members().len()).map(|member| master.bad_blocks(member).clone()).collect(),
             without_source: self.without_source(),
             errors,
-            geometry: steward.shared.geometry.clone(),
+            geometry: steward.shared.geometry(),
             bitmap: self.bitmap.get().map(|bitmap| bitmap.status()),
             records: self.recorder.rounds(),
             last_record: self.recorder.last_record(),

@@ -238,7 +238,7 @@ fn is_reported(count: u64) -> bool {
 }
 
 impl<W: World> Device for CountedMember<W> {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> Geometry {
         self.member.geometry()
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod buffers;
 pub(crate) mod calls;
 pub(crate) mod epochs;
 pub(crate) mod intent;
+pub(crate) mod limits;
 pub(crate) mod mail;
 pub(crate) mod member_counts;
 pub(crate) mod member_io;

@@ -8,6 +8,7 @@ use crate::shard::behind::Behind;
 use crate::shard::calls::Calls;
 use crate::shard::epochs::Epochs;
 use crate::shard::intent::Intent;
+use crate::shard::limits::Limits;
 use crate::shard::mail::{Call, Mail, Message, STEWARD};
 use crate::shard::member_counts::CountedMember;
 use crate::shard::places::Places;
@@ -58,7 +59,7 @@ pub struct Counters {
 /// What the parts of an array use in common, on one shard.
 pub(crate) struct Shared<W: World> {
     pub(crate) world: W,
-    pub(crate) geometry: Geometry,
+    limits: Limits,
     /// By index: those of the start plan come first.
     pub(crate) members: Places<W>,
     pub(crate) config: Config,
@@ -95,7 +96,7 @@ pub(crate) struct Changes {
 /// The fields of [`Shared`] that the caller of [`Shared::new`] gives.
 pub(crate) struct Parts<W: World> {
     pub(crate) world: W,
-    pub(crate) geometry: Geometry,
+    pub(crate) limits: Limits,
     pub(crate) members: Places<W>,
     pub(crate) config: Config,
     pub(crate) view: View,
@@ -109,7 +110,7 @@ pub(crate) struct Parts<W: World> {
 
 impl<W: World> Shared<W> {
     pub(crate) fn new(parts: Parts<W>) -> Rc<Shared<W>> {
-        let Parts { world, geometry, members, config, view, balance, locks, .. } = parts;
+        let Parts { world, limits, members, config, view, balance, locks, .. } = parts;
         let Parts { intent, in_sync_below, unsynced, has_log, .. } = parts;
         assert!(view.shape.layout().can_serve(&view.readable()), "an array starts with every sector");
         balance.set_write_mostly(view.slots.write_mostly());
@@ -132,7 +133,7 @@ impl<W: World> Shared<W> {
             counters: Cell::default(),
             longest_wait: Cell::default(),
             world,
-            geometry,
+            limits,
             members,
             config,
             balance,
@@ -163,6 +164,11 @@ impl<W: World> Shared<W> {
     #[inline]
     pub(crate) fn rows(&self) -> Ref<'_, ParityLayout> {
         Ref::map(self.view.borrow(), |view| view.shape.rows())
+    }
+
+    /// What clients are told, by this shard's current view.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.with_view(|view| self.limits.geometry(&view.shape))
     }
 
     /// What this shard's request paths have counted.

@@ -1,6 +1,6 @@
 //! The geometry of an array at one moment: a part of its view.
 //! Owns: [`Shape`]: the layout and the size; [`NewShape`]. Not here: the data offset of each member (`SlotMember` of `view`), what
-//! clients are told (`Array::geometry`), how it changes (`reshaper`).
+//! clients are told (`limits`), how it changes (`reshaper`).
 //! Invariant: nothing else keeps a layout. Who needs one asks the view, and asks again after an await. It changes only
 //! while no request is inside, so that a request has one shape from its admission to its answer. The level, the slots and
 //! the number of shards stay the same while an array runs.

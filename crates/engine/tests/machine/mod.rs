@@ -42,8 +42,8 @@ impl Member {
 }
 
 impl Device for Member {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
+    fn geometry(&self) -> Geometry {
+        self.geometry
     }
 
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {

@@ -21,7 +21,7 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Notify, Semaphore};
-use uraid_block::{Device, ErrorKind, IoError, Tick, WritePieces};
+use uraid_block::{Device, ErrorKind, IoError, Sectors, Tick, WritePieces};
 use uraid_host::Peer;
 use uraid_nbd::{BlockStatus, Command, Request, StatusExtent};
 
@@ -44,6 +44,7 @@ pub(crate) enum Answer {
 /// What the handshake decided.
 struct Session<M: Machine, T: Transport, D: Device + 'static> {
     agreement: Agreement,
+    offer: Offer,
     device: Rc<SharedDevice<D>>,
     /// How much the connection holds of the memory of the device's clients.
     account: Rc<Account>,
@@ -147,7 +148,8 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
     pub(crate) fn agree(&self, agreement: Agreement, clear_queue: Rc<ClearQueue<Connection<M, T, D>>>) {
         let device = self.shared.device_of(agreement.export).clone();
         let account = device.shares().open();
-        let session = Session { agreement, device, account, clear_queue };
+        let offer = self.shared.offers()[agreement.export].clone().with_size(Sectors::from_bytes_floor(agreement.size));
+        let session = Session { agreement, offer, device, account, clear_queue };
         assert!(self.session.set(session).is_ok(), "a client chooses its export once");
         self.enter(Phase::Transmission);
     }
@@ -164,8 +166,9 @@ impl<M: Machine, T: Transport, D: Device + 'static> Connection<M, T, D> {
         self.session().agreement.form
     }
 
+    /// What the client was told.
     pub(crate) fn offer(&self) -> &Offer {
-        &self.shared.offers()[self.session().agreement.export]
+        &self.session().offer
     }
 
     /// The device of its export, and what it shares with other clients of that device.

@@ -2,7 +2,7 @@
 //! Owns: [`Export`], [`Offer`]. Not here: sending it (`handshake`), checking requests against it (`request`).
 //! Invariant: the offer is legal NBD for any geometry. Spec: proto.md, "Block size constraints".
 
-use uraid_block::Geometry;
+use uraid_block::{Geometry, Sectors};
 use uraid_nbd::words::PAYLOAD_BYTES_MAX;
 use uraid_nbd::{BlockSizes, ExportInfo, TransmissionFlags};
 
@@ -45,17 +45,24 @@ impl Offer {
         let payload_max = payload_max as u32 / minimum * minimum;
         assert!(payload_max >= 4096.max(minimum) && payload_max <= PAYLOAD_BYTES_MAX);
         assert!(payload_max.is_multiple_of(minimum), "the largest request is whole blocks");
-        let size = geometry.size.bytes() / u64::from(minimum) * u64::from(minimum);
-        assert!(i64::try_from(size).is_ok());
-        Offer {
+        let offer = Offer {
             name: export.name.clone(),
             description: export.description.clone(),
-            info: ExportInfo { size, flags: flags(export.read_only, !geometry.discard_granularity.is_zero()) },
+            info: ExportInfo { size: 0, flags: flags(export.read_only, !geometry.discard_granularity.is_zero()) },
             sizes: sizes(geometry, minimum, payload_max),
             payload_max,
             fast_holes: geometry.fast_holes,
             fast_zeroes: geometry.fast_zeroes,
-        }
+        };
+        offer.with_size(geometry.size)
+    }
+
+    /// The same of a device that has this size now.
+    pub(crate) fn with_size(mut self, size: Sectors) -> Offer {
+        let minimum = u64::from(self.sizes.minimum);
+        self.info.size = size.bytes() / minimum * minimum;
+        assert!(i64::try_from(self.info.size).is_ok());
+        self
     }
 
     /// The same, read-only if it is not yet and `is_read_only`.

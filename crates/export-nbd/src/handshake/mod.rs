@@ -46,6 +46,8 @@ pub(crate) struct Agreement {
     pub(crate) export: usize,
     /// The client was told that the export is read-only. This stays so, even if the device takes writes again.
     pub(crate) read_only: bool,
+    /// The size that the client was told, in bytes. Its requests stay within it, also if the device has grown.
+    pub(crate) size: u64,
 }
 
 /// The result of some bytes.
@@ -286,8 +288,9 @@ impl Handshake {
     }
 
     fn agreed(&self, offers: &[Offer], export: usize) -> Outcome {
-        let (allocation, read_only) = (self.allocation == Some(export), offers[export].is_read_only());
-        Outcome::Agreed(Agreement { form: self.form, allocation, export, read_only })
+        let (allocation, offer) = (self.allocation == Some(export), &offers[export]);
+        let (read_only, size) = (offer.is_read_only(), offer.info.size);
+        Outcome::Agreed(Agreement { form: self.form, allocation, export, read_only, size })
     }
 
     fn export_name(&mut self, offers: &[Offer], data: &[u8], out: &mut Vec<u8>) -> Outcome {

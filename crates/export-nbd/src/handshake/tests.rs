@@ -76,7 +76,7 @@ fn kinds(bytes: &[u8]) -> Vec<OptionReply> {
 
 /// The first export, without block status.
 fn agreed(form: Form) -> Outcome {
-    Outcome::Agreed(Agreement { form, allocation: false, export: 0, read_only: false })
+    Outcome::Agreed(Agreement { form, allocation: false, export: 0, read_only: false, size: offer().info.size })
 }
 
 fn query(name: &str, infos: Vec<InfoKind>) -> Vec<u8> {
@@ -261,7 +261,13 @@ fn each_export_is_listed_and_chosen_by_its_name_and_the_first_is_the_default() {
     let names: Vec<_> = replies(&out)[..2].iter().map(|(_, _, payload)| payload[4..7].to_vec()).collect();
     assert_eq!((names, end), (vec![b"md0".to_vec(), b"md1".to_vec()], Outcome::More));
     for (name, export) in [("", 0), ("md0", 0), ("md1", 1)] {
-        let agreed = Outcome::Agreed(Agreement { form: Form::Simple, allocation: false, export, read_only: false });
+        let agreed = Outcome::Agreed(Agreement {
+            form: Form::Simple,
+            allocation: false,
+            export,
+            read_only: false,
+            size: offer().info.size,
+        });
         assert_eq!(ask(option(OptionCode::Go, &query(name, vec![]))).1, agreed);
         assert_eq!(ask(option(OptionCode::ExportName, name.as_bytes())).1, agreed);
     }

@@ -63,7 +63,7 @@ mod tests {
     struct Map(Vec<bool>);
 
     impl Device for Map {
-        fn geometry(&self) -> &Geometry {
+        fn geometry(&self) -> Geometry {
             panic!("not asked for")
         }
         async fn read(&self, _at: Sector, _into: ReadPieces) -> Result<ReadPieces, IoError> {

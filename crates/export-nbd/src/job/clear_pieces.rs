@@ -64,8 +64,8 @@ pub(crate) async fn clear_piece<M: Machine, T: Transport, D: Device + 'static>(
     let machine = connection.shared().machine();
     let begin = machine.now();
     let device = connection.device().device();
-    let longest = longest(device.geometry(), group.what(), permit.is_some());
-    let piece = first_piece(device.geometry(), longest, group.rest());
+    let longest = longest(&device.geometry(), group.what(), permit.is_some());
+    let piece = first_piece(&device.geometry(), longest, group.rest());
     let factor = PAUSE_FACTORS[group.lane() as usize];
     let (end, outcome) = {
         let mut clearing = pin!(clear_range(device, piece, group));

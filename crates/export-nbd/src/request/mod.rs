@@ -258,7 +258,8 @@ mod tests {
         check(offer, STRUCTURED, &request).map(|_| ()).map_err(|refusal| refusal.code().code())
     }
 
-    const STRUCTURED: Agreement = Agreement { form: Form::Structured, allocation: true, export: 0, read_only: false };
+    const STRUCTURED: Agreement =
+        Agreement { form: Form::Structured, allocation: true, export: 0, read_only: false, size: SIZE };
     const PLAIN: CommandFlags = CommandFlags::NONE;
     const EPERM: u32 = 1;
     const EINVAL: u32 = 22;

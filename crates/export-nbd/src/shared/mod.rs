@@ -22,7 +22,6 @@ use crate::shared::news::News;
 use crate::shared::shares::Shares;
 use crate::shared::statistics::Statistics;
 use crate::shared::transfers::AllTransfers;
-use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -90,7 +89,7 @@ impl<M: Machine, D: Device + 'static> Shared<M, D> {
         assert!(!devices.is_empty(), "there is an export");
         let count = devices.len();
         let arena_bytes = machine.arena().capacity_bytes() / count;
-        let offer = |(export, device): &(Export, Rc<D>)| Offer::new(export, device.geometry(), arena_bytes);
+        let offer = |(export, device): &(Export, Rc<D>)| Offer::new(export, &device.geometry(), arena_bytes);
         let offers: Vec<Offer> = exports.iter().map(offer).collect();
         let names: BTreeSet<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
         assert_eq!(names.len(), offers.len(), "two exports have one name");
@@ -136,18 +135,17 @@ impl<M: Machine, D: Device + 'static> Shared<M, D> {
         &self.memory
     }
 
-    /// By export.
+    /// By export, as at the start.
     pub(crate) fn offers(&self) -> &[Offer] {
         &self.offers
     }
 
-    /// What a client is told that comes now, by export: devices may be read-only for some time.
-    pub(crate) fn offers_now(&self) -> Cow<'_, [Offer]> {
-        let is_read_only = |export: usize| self.device_of(export).device.is_read_only();
-        if !(0..self.offers.len()).any(is_read_only) {
-            return Cow::Borrowed(&self.offers);
-        }
-        let now = |(export, offer): (usize, &Offer)| offer.clone().with_read_only(is_read_only(export));
+    /// What a client is told that comes now, by export: devices may be read-only for some time, or have another size.
+    pub(crate) fn offers_now(&self) -> Vec<Offer> {
+        let now = |(export, offer): (usize, &Offer)| {
+            let device = &self.device_of(export).device;
+            offer.clone().with_read_only(device.is_read_only()).with_size(device.geometry().size)
+        };
         self.offers.iter().enumerate().map(now).collect()
     }
 

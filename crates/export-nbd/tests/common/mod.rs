@@ -423,8 +423,8 @@ impl Ram {
 }
 
 impl Device for Ram {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
+    fn geometry(&self) -> Geometry {
+        Geometry { size: Sectors((self.bytes.borrow().len() / 512) as u64), ..self.geometry }
     }
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {
         let span = self.span(at, into.length());

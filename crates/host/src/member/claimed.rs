@@ -139,8 +139,8 @@ impl Claimed {
     }
 
     /// The member's geometry.
-    pub fn geometry(&self) -> &Geometry {
-        &self.0.geometry
+    pub fn geometry(&self) -> Geometry {
+        self.0.geometry
     }
 
     /// The access that was asked for when it was claimed.

@@ -300,8 +300,8 @@ fn as_unit(result: i32) -> Result<(), IoError> {
 }
 
 impl Device for Member {
-    fn geometry(&self) -> &Geometry {
-        &self.claim.geometry
+    fn geometry(&self) -> Geometry {
+        self.claim.geometry
     }
 
     #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]

@@ -40,7 +40,7 @@ impl Arrays {
 
     /// The geometry of one of them.
     #[inline(never)]
-    pub fn geometry(&self, index: ArrayIndex) -> &Geometry {
+    pub fn geometry(&self, index: ArrayIndex) -> Geometry {
         self.arrays[index.0].geometry()
     }
 

@@ -256,8 +256,8 @@ impl CrashMember {
 }
 
 impl Device for CrashMember {
-    fn geometry(&self) -> &Geometry {
-        &self.machine.0.geometry
+    fn geometry(&self) -> Geometry {
+        self.machine.0.geometry
     }
 
     async fn read(&self, at: Sector, mut into: ReadPieces) -> Result<ReadPieces, IoError> {

@@ -227,8 +227,8 @@ impl Disk {
     }
 
     /// Its size and limits.
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
     }
 
     /// Cuts the member's power and restores it: its faults are over, and `mode` decides about its unflushed writes.
@@ -438,8 +438,8 @@ impl Disk {
 }
 
 impl Device for SimMember {
-    fn geometry(&self) -> &Geometry {
-        &self.0.geometry
+    fn geometry(&self) -> Geometry {
+        self.0.geometry
     }
 
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {

@@ -206,8 +206,8 @@ fn byte_of(at: Sector) -> usize {
 }
 
 impl Device for Member {
-    fn geometry(&self) -> &Geometry {
-        &self.disk.geometry
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry
     }
 
     async fn read(&self, at: Sector, into: ReadPieces) -> Result<ReadPieces, IoError> {

@@ -32,7 +32,7 @@ struct Member {
 }
 
 impl Device for Member {
-    fn geometry(&self) -> &Geometry {
+    fn geometry(&self) -> Geometry {
         self.memory.geometry()
     }
 
