@@ -30,9 +30,8 @@ impl RecordedArray {
     ) -> RecordedArray {
         assert_eq!(shard.count(), 1, "each recorded array has a run of its own");
         let log = Log::default();
-        let recorder = |(number, geometry): (u16, &Geometry)| {
-            ArrayMember::Recorder(Recorder::new(number, *geometry, log.clone()))
-        };
+        let recorder =
+            |(number, geometry): (u16, &Geometry)| ArrayMember::Recorder(Recorder::new(number, *geometry, log.clone()));
         let members = (0..).zip(geometries).map(recorder).collect();
         let array = Rc::new(HostArray::new(HostWorld::new(shard, ArrayIndex(0), options), plan, members, config));
         let of = array.clone();
