@@ -1,9 +1,10 @@
 //! Buffer leases: memory that a device may use until its I/O has completed.
 //! Owns: [`Arena`], unique [`Lease`]s and read-only [`Shared`] pieces of its blocks. Not here: lists of them (`pieces`);
-//! waiting when the arena is full: [`ArenaFull`] is an answer, and the caller waits.
+//! memory of somebody else (`foreign`); waiting when the arena is full: [`ArenaFull`] is an answer, and the caller waits.
 //! Invariant: every byte of a block is in at most one `Lease`, or in any number of `Shared`, never both. A block
 //! returns to its arena when its last piece is dropped. A device keeps the pieces of its operation until the operation
-//! is done, so a dropped future frees no memory that the device still writes.
+//! is done, so a dropped future frees no memory that the device still writes. Of memory that may change there are only
+//! `Shared`, and no reference to their bytes: they are copied, or the kernel gets their address.
 //!
 //! ```text
 //!   block of 64 KiB   |-------- lease a --------|-- lease b --|   split_to gives two owners of disjoint bytes
@@ -26,9 +27,12 @@
 //!   into the list `returned`, once. A bit in `remote` records that, and the owner must not free the block before it has
 //!   taken the list. The owner takes the list before it leases: one load while the list is empty.
 
+pub use piece::{Lease, Piece, Shared};
+
 use crate::sync::{AtomicU32, Cell, this_thread};
+use piece::RawPiece;
 use std::alloc;
-use std::ops::{Deref, DerefMut};
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -60,10 +64,9 @@ const ONE_REMOTE: u32 = 2;
 pub struct Arena(NonNull<Inner>);
 
 struct Inner {
-    /// The address that the allocator returned.
-    start: NonNull<u8>,
-    memory: alloc::Layout,
-    /// The first page boundary in it, where the blocks start.
+    /// Freed with it.
+    _memory: Memory,
+    /// Where the blocks start: in memory of its own the first page boundary.
     base: NonNull<u8>,
     bytes: usize,
     counts: [u32; 2],
@@ -79,12 +82,33 @@ struct Inner {
     returned: AtomicU32,
 }
 
+/// Whose memory an arena hands out.
+enum Memory {
+    /// The allocator's: the address that it returned, and what was asked for.
+    Own(NonNull<u8>, alloc::Layout),
+    /// Somebody else's: dropping this lets it go.
+    Foreign { _held: Box<dyn Any> },
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        match self {
+            // SAFETY: allocated in `Arena::new` with this layout; no handle and no piece refers to it any more.
+            Memory::Own(start, layout) => unsafe { alloc::dealloc(start.as_ptr(), *layout) },
+            Memory::Foreign { .. } => {}
+        }
+    }
+}
+
 /// On its own cache line: other threads write to `remote`.
 #[repr(align(64))]
 struct Block {
     inner: NonNull<Inner>,
-    start: NonNull<u8>,
+    /// The same always, except of foreign memory: there it is set when the block is free.
+    start: Cell<NonNull<u8>>,
     index: u32,
+    /// Whether somebody else may write its bytes at any time.
+    may_change: bool,
     /// Pieces made by the owner, minus those it has dropped.
     local: Cell<i32>,
     next_free: Cell<u32>,
@@ -225,10 +249,8 @@ fn end_if_unused(inner: NonNull<Inner>) {
     // SAFETY: `inner` is alive: only this function frees it, on the owner's thread, when nothing refers to it any more.
     let (handles, leased) = unsafe { (inner.as_ref().handles.get(), inner.as_ref().leased.get()) };
     if handles == 0 && leased == 0 {
-        // SAFETY: made by `Box::leak` in `Arena::new`; no handle and no piece refers to it.
-        let inner = unsafe { Box::from_raw(inner.as_ptr()) };
-        // SAFETY: allocated in `Arena::new` with this layout.
-        unsafe { alloc::dealloc(inner.start.as_ptr(), inner.memory) }
+        // SAFETY: made by `Box::leak` in `Arena::with_blocks`; no handle and no piece refers to it.
+        drop(unsafe { Box::from_raw(inner.as_ptr()) });
     }
 }
 
@@ -272,12 +294,31 @@ impl Arena {
         let start = NonNull::new(start).unwrap_or_else(|| alloc::handle_alloc_error(memory));
         // SAFETY: less than a page further, and the allocation has a page more than the blocks need.
         let base = unsafe { start.add(start.align_offset(PAGE)) };
+        let block_start = |index: u32| {
+            let small = index.min(small_blocks) as usize;
+            let offset = small * SMALL_BLOCK_BYTES + (index as usize - small) * LARGE_BLOCK_BYTES;
+            assert!(offset < bytes);
+            // SAFETY: inside the allocation, by the assert.
+            unsafe { base.add(offset) }
+        };
+        let memory = Memory::Own(start, memory);
+        Arena::with_blocks(memory, base, bytes, [small_blocks, large_blocks], false, block_start)
+    }
+
+    /// An arena of `bytes` bytes from `base` that belong to `memory`.
+    fn with_blocks(
+        memory: Memory,
+        base: NonNull<u8>,
+        bytes: usize,
+        counts: [u32; 2],
+        may_change: bool,
+        block_start: impl Fn(u32) -> NonNull<u8>,
+    ) -> Arena {
         let inner = Inner {
-            start,
-            memory,
+            _memory: memory,
             base,
             bytes,
-            counts: [small_blocks, large_blocks],
+            counts,
             blocks: Box::default(),
             owner: this_thread(),
             free: [Cell::new(NO_BLOCK), Cell::new(NO_BLOCK)],
@@ -286,27 +327,53 @@ impl Arena {
             returned: AtomicU32::new(NO_BLOCK),
         };
         let mut inner = NonNull::from(Box::leak(Box::new(inner)));
-        let block = |index: u32| {
-            let small = index.min(small_blocks) as usize;
-            let offset = small * SMALL_BLOCK_BYTES + (index as usize - small) * LARGE_BLOCK_BYTES;
-            assert!(offset < bytes);
-            Block {
-                inner,
-                // SAFETY: inside the allocation, by the assert.
-                start: unsafe { base.add(offset) },
-                index,
-                local: Cell::new(0),
-                next_free: Cell::new(NO_BLOCK),
-                remote: AtomicU32::new(0),
-                next_returned: AtomicU32::new(NO_BLOCK),
-            }
+        let block = |index: u32| Block {
+            inner,
+            start: Cell::new(block_start(index)),
+            index,
+            may_change,
+            local: Cell::new(0),
+            next_free: Cell::new(NO_BLOCK),
+            remote: AtomicU32::new(0),
+            next_returned: AtomicU32::new(NO_BLOCK),
         };
-        let blocks = (0..small_blocks + large_blocks).map(block).collect();
+        let blocks = (0..counts[0] + counts[1]).map(block).collect();
         // SAFETY: just made, and not shared yet.
         let filled = unsafe { inner.as_mut() };
         filled.blocks = blocks;
         filled.blocks.iter().rev().for_each(|block| filled.push(block));
         Arena(inner)
+    }
+
+    /// An arena over `bytes` bytes from `base`, of somebody else, of which it hands out `pieces_max` pieces at once.
+    ///
+    /// # Safety
+    ///
+    /// The memory can be read until `held` is dropped. Unless `may_change`, nobody writes it while a piece of it is left.
+    pub(crate) unsafe fn over(
+        (base, bytes): (NonNull<u8>, usize),
+        pieces_max: u32,
+        may_change: bool,
+        held: Box<dyn Any>,
+    ) -> Arena {
+        assert!(pieces_max > 0 && pieces_max < NO_BLOCK / 2);
+        let memory = Memory::Foreign { _held: held };
+        Arena::with_blocks(memory, base, bytes, [pieces_max, 0], may_change, |_| base)
+    }
+
+    /// A read-only piece of the memory that [`Arena::over`] was given. `None` if all pieces are out. Panics outside.
+    pub(crate) fn piece_at(&self, offset: usize, bytes: usize) -> Option<Shared> {
+        let inner = self.inner();
+        assert!(matches!(inner._memory, Memory::Foreign { .. }), "own blocks have fixed places");
+        assert!(offset <= inner.bytes && bytes <= inner.bytes - offset && bytes > 0);
+        let length = u32::try_from(bytes).expect("checked by the caller");
+        inner.take_returned();
+        let block = &inner.blocks[inner.pop(0)? as usize];
+        // SAFETY: inside the memory, by the assert.
+        block.start.set(unsafe { inner.base.add(offset) });
+        let before = block.local.replace(1);
+        assert_eq!(before, 0, "a free block has no pieces");
+        Some(Shared(RawPiece { block: NonNull::from(block), offset: 0, length }))
     }
 
     #[inline]
@@ -382,179 +449,9 @@ impl Arena {
     }
 }
 
-/// Kept small: a request moves several of these.
-struct RawPiece {
-    block: NonNull<Block>,
-    /// In bytes, from the block's start.
-    offset: u32,
-    length: u32,
-}
-
-const _: () = assert!(size_of::<RawPiece>() == 16 && LARGE_BLOCK_BYTES <= u32::MAX as usize);
-
-// SAFETY: a piece owns its bytes (uniquely or read-only). Of the arena, other threads than its owner's use only
-// constant or atomic fields, and the arena lives while the piece does.
-unsafe impl Send for RawPiece {}
-// SAFETY: as above; `&RawPiece` gives no mutable access.
-unsafe impl Sync for RawPiece {}
-
-impl Drop for RawPiece {
-    #[inline]
-    fn drop(&mut self) {
-        let block = self.block();
-        let arena = block.inner;
-        if block.inner().is_owner() {
-            block.drop_local();
-            end_if_unused(arena);
-        } else {
-            block.drop_remote();
-        }
-    }
-}
-
-impl RawPiece {
-    #[inline]
-    fn block(&self) -> &Block {
-        // SAFETY: the block is leased, so its arena exists as long as this piece does.
-        unsafe { self.block.as_ref() }
-    }
-
-    /// Another piece of the same block, `length` bytes from `offset` of this one.
-    #[inline]
-    fn part(&self, offset: usize, length: usize) -> RawPiece {
-        assert!(offset <= self.length() && length <= self.length() - offset);
-        self.block().add_piece();
-        RawPiece { block: self.block, offset: self.offset + offset as u32, length: length as u32 }
-    }
-
-    #[inline]
-    fn length(&self) -> usize {
-        self.length as usize
-    }
-
-    #[inline]
-    fn start(&self) -> NonNull<u8> {
-        // SAFETY: inside the block: pieces are only cut out of what was leased.
-        unsafe { self.block().start.add(self.offset as usize) }
-    }
-
-    #[inline]
-    fn split_to(&mut self, bytes: usize) -> RawPiece {
-        let front = self.part(0, bytes);
-        self.offset += front.length;
-        self.length -= front.length;
-        front
-    }
-
-    #[inline]
-    fn try_join(&mut self, next: &RawPiece) -> bool {
-        let adjoins = self.block == next.block && self.offset + self.length == next.offset;
-        if adjoins {
-            self.length += next.length;
-        }
-        adjoins
-    }
-
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes lie in a live block (counted) and are not written while this borrow lasts: by the module's
-        // invariant they are in this Lease alone, or in Shared pieces only.
-        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.length()) }
-    }
-}
-
-/// The only owner of some bytes of a block. Splitting and freezing keep each byte in one place.
-pub struct Lease(RawPiece);
-
-/// Read-only bytes of a block, cheap to clone: the same data is written to several members.
-pub struct Shared(RawPiece);
-
-impl Lease {
-    /// Makes the bytes read-only, so that they can be cloned.
-    #[inline]
-    pub fn freeze(self) -> Shared {
-        Shared(self.0)
-    }
-}
-
-impl Deref for Lease {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-impl DerefMut for Lease {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: a Lease is the only owner of its bytes, by the module's invariant, and it is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.0.start().as_ptr(), self.0.length()) }
-    }
-}
-
-impl Deref for Shared {
-    type Target = [u8];
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-impl Clone for Shared {
-    #[inline]
-    fn clone(&self) -> Shared {
-        Shared(self.0.part(0, self.0.length()))
-    }
-}
-
-impl Shared {
-    /// `length` bytes from `offset`. Panics outside the piece.
-    #[inline]
-    pub fn slice(&self, offset: usize, length: usize) -> Shared {
-        Shared(self.0.part(offset, length))
-    }
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// The operations that [`Lease`] and [`Shared`] share: bytes that can be cut and joined.
-pub trait Piece: sealed::Sealed + Deref<Target = [u8]> + Sized {
-    /// Splits off the first `bytes` bytes. Panics if there are fewer.
-    fn split_to(&mut self, bytes: usize) -> Self;
-    /// Appends `next` if it directly follows in the same block; otherwise returns it.
-    fn try_join(&mut self, next: Self) -> Option<Self>;
-}
-
-macro_rules! piece {
-    ($name:ident) => {
-        impl sealed::Sealed for $name {}
-
-        impl Piece for $name {
-            #[inline]
-            fn split_to(&mut self, bytes: usize) -> $name {
-                $name(self.0.split_to(bytes))
-            }
-            #[inline]
-            fn try_join(&mut self, next: $name) -> Option<$name> {
-                if self.0.try_join(&next.0) { None } else { Some(next) }
-            }
-        }
-
-        impl std::fmt::Debug for $name {
-            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(out, concat!(stringify!($name), "({} bytes)"), self.0.length)
-            }
-        }
-    };
-}
-
-piece!(Lease);
-piece!(Shared);
-
-// With an explicit path, because host's loom tests compile this file from another folder.
+// With explicit paths, because host's loom tests compile this file from another folder.
+#[path = "buffer/piece.rs"]
+mod piece;
 #[cfg(test)]
 #[path = "buffer/tests.rs"]
 mod tests;

@@ -1,5 +1,5 @@
 //! The types that every other crate uses.
-//! Owns: units and their text, extents, slot sets, buffer leases, error kinds, the trait [`Device`], a device in memory,
+//! Owns: units and their text, extents, slot sets, buffer leases and memory of others, error kinds, the trait [`Device`], a device in memory,
 //! single-threaded waiting.
 //! Not here: anything that knows a level, a byte on disk or a syscall.
 //! Invariant: while a device may still write a buffer, it is not freed, reused or visible elsewhere ([`buffer`]).
@@ -9,6 +9,7 @@
 pub mod buffer;
 pub mod device;
 pub mod error;
+pub mod foreign;
 pub mod local;
 pub mod memory;
 pub mod pieces;
@@ -20,6 +21,7 @@ pub mod units;
 pub use buffer::{Arena, ArenaFull, Lease, Shared};
 pub use device::{Allocation, Device, Fua, Geometry};
 pub use error::{ErrorKind, IoError};
+pub use foreign::{Changes, ForeignMemory, LendError};
 pub use memory::MemoryDevice;
 pub use pieces::{Cutter, Pieces, ReadPieces, WritePieces};
 pub use slots::{Slot, SlotSet};

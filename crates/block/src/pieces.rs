@@ -138,15 +138,15 @@ impl<P: Piece> Pieces<P> {
         assert_eq!(self.bytes, target.len());
         let mut at = 0;
         for piece in &self.list {
-            target[at..at + piece.len()].copy_from_slice(piece);
+            piece.copy_to(&mut target[at..at + piece.len()]);
             at += piece.len();
         }
     }
 
     /// All bytes in one vector: for metadata and tests, not for hot paths.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.bytes);
-        self.list.iter().for_each(|piece| all.extend_from_slice(piece));
+        let mut all = vec![0; self.bytes];
+        self.copy_to(&mut all);
         all
     }
 }
@@ -207,19 +207,18 @@ impl ReadPieces {
     /// Copies `source`, whose pieces may have other boundaries, into the buffers. Panics if the lengths differ.
     pub fn copy_from_pieces<P: Piece>(&mut self, source: &Pieces<P>) {
         assert_eq!(self.bytes, source.bytes);
-        let mut from = source.list.iter().map(|piece| &piece[..]);
-        let mut rest: &[u8] = &[];
-        for piece in &mut self.list {
-            let mut target = &mut piece[..];
-            while !target.is_empty() {
-                if rest.is_empty() {
-                    rest = from.next().expect("the lengths are equal");
+        let mut from = source.list.iter();
+        let (mut piece, mut at) = (from.next(), 0);
+        for target in &mut self.list {
+            let mut filled = 0;
+            while filled < target.len() {
+                let now = piece.expect("the lengths are equal");
+                let length = (now.len() - at).min(target.len() - filled);
+                now.copy_part_to(at, &mut target[filled..filled + length]);
+                (filled, at) = (filled + length, at + length);
+                if at == now.len() {
+                    (piece, at) = (from.next(), 0);
                 }
-                let length = rest.len().min(target.len());
-                let (now, later) = target.split_at_mut(length);
-                now.copy_from_slice(&rest[..length]);
-                rest = &rest[length..];
-                target = later;
             }
         }
     }

@@ -13,6 +13,7 @@ mod assemble_reshape;
 mod assemble_rounds;
 mod assemble_total;
 mod candidates;
+mod foreign_memory;
 mod machine;
 mod requests;
 mod set_shape;

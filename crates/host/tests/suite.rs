@@ -3,6 +3,7 @@
 //! or measures (`measure`).
 //! Invariant: a file beside this one is a program, or a module of one: `cargo xtask tidy` checks it.
 
+mod foreign;
 mod merging;
 mod net;
 mod shards;

@@ -23,6 +23,7 @@ use crate::request::reader::Reader;
 use crate::row::Rows;
 use crate::row::io::RowIo;
 use crate::shard::balance::Balance;
+use crate::shard::buffers;
 use crate::shard::intent::Intent;
 use crate::shard::limits::Limits;
 use crate::shard::mail::{Answer, Call, Mail, Message, STEWARD};
@@ -503,6 +504,11 @@ impl<W: World> Device for Array<W> {
         if range.length.is_zero() {
             return Ok(());
         }
+        // A guest that writes its buffer meanwhile would leave two versions of a sector, or parity of a third one.
+        let from = match from.may_change() && self.shared.is_redundant() {
+            true => Box::pin(buffers::private_copy(&self.shared.world, from)).await,
+            false => from,
+        };
         let permit = self.shared.admit_write(range).await?;
         self.check_inside(range)?;
         let outcome = match &self.writer {

@@ -6,7 +6,7 @@
 
 use crate::shard::world::{Pool, World};
 use std::time::Duration;
-use uraid_block::{Arena, Lease, ReadPieces, Sectors};
+use uraid_block::{Arena, Lease, ReadPieces, Sectors, WritePieces};
 
 /// How long a request waits before it tries an empty pool again: the first time, and at most.
 const RETRY_FIRST: Duration = Duration::from_micros(100);
@@ -36,6 +36,20 @@ pub(crate) async fn take_contiguous<W: World>(world: &W, pool: Pool, length: Sec
             Box::pin(wait_for(world, pool, length, take)).await
         }
     }
+}
+
+/// The bytes of a write in memory that nobody else can write. They are looked at once: what their owner writes later
+/// reaches no member.
+#[cold]
+pub(crate) async fn private_copy<W: World>(world: &W, from: WritePieces) -> WritePieces {
+    let length = from.length();
+    let mut copy = match length.len_bytes() <= world.arena(Pool::Request).capacity_bytes() / 2 {
+        true => take(world, Pool::Request, length).await,
+        // It would wait for all others, and they for it.
+        false => Arena::for_one(length.len_bytes()).take(length.len_bytes()).expect("it was made for this"),
+    };
+    copy.copy_from_pieces(&from);
+    copy.freeze()
 }
 
 /// Tries an empty pool again until it has room. After [`WAIT_MAX`] the request allocates its own memory.

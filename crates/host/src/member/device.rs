@@ -345,7 +345,7 @@ impl Device for Member {
                     self.turns.maybe_yield().await;
                     let mut byte = at.byte();
                     for piece in from.iter() {
-                        memory.write(byte, piece);
+                        memory.write_piece(byte, piece);
                         byte += piece.len() as u64;
                     }
                     Ok(())

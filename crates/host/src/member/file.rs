@@ -195,7 +195,7 @@ impl FileIo {
     fn suits<P: Piece>(&self, pieces: &Pieces<P>) -> bool {
         match self.way {
             Way::Direct { memory_align } => {
-                let is_aligned = |piece: &P| piece.as_ptr().addr().is_multiple_of(memory_align);
+                let is_aligned = |piece: &P| piece.address().addr().is_multiple_of(memory_align);
                 pieces.iter().all(|piece| is_aligned(piece) && piece.len().is_multiple_of(SECTOR_BYTES))
             }
             Way::Cached | Way::InMemory => true,

@@ -8,6 +8,8 @@ mod copy;
 use crate::sys::{self, Errno};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
+use uraid_block::Shared;
+use uraid_block::buffer::Piece;
 
 /// A RAM disk: a mapped memfd.
 pub(super) struct Memory {
@@ -64,6 +66,14 @@ impl Memory {
         let to = self.address(at, from.len());
         // SAFETY: as above.
         unsafe { copy::write(to, from.as_ptr(), from.len()) }
+    }
+
+    /// The same of a piece, whose bytes may change meanwhile. Panics outside the memory.
+    #[inline]
+    pub(super) fn write_piece(&self, at: u64, piece: &Shared) {
+        let to = self.address(at, piece.len());
+        // SAFETY: as above; no reference to the piece's bytes is made.
+        unsafe { copy::write(to, piece.address(), piece.len()) }
     }
 
     /// Frees the pages; the bytes then read as zeroes.

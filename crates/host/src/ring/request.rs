@@ -7,7 +7,7 @@ use super::{Holder, LaneNumber, pool};
 use smallvec::SmallVec;
 use std::os::fd::RawFd;
 use uraid_block::buffer::Piece;
-use uraid_block::{Lease, Pieces, ReadPieces, WritePieces};
+use uraid_block::{Lease, Pieces, ReadPieces, Shared, WritePieces};
 
 /// The most pieces of memory in one system call (IOV_MAX).
 pub(crate) const SEGMENTS_MAX: usize = 1024;
@@ -98,8 +98,9 @@ impl Request {
 
     /// Fills in the addresses of the buffers.
     pub(super) fn find_segments(&mut self) {
-        fn segment(bytes: &[u8]) -> libc::iovec {
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+        // By its address: a piece of foreign memory cannot be borrowed.
+        fn segment(piece: &Shared) -> libc::iovec {
+            libc::iovec { iov_base: piece.address().cast_mut().cast(), iov_len: piece.len() }
         }
         match &mut self.buffers {
             Buffers::None => {}
@@ -108,7 +109,7 @@ impl Request {
                     .iter_mut()
                     .map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() }),
             ),
-            Buffers::Write(pieces) => self.segments.extend(pieces.iter().map(|piece| segment(piece))),
+            Buffers::Write(pieces) => self.segments.extend(pieces.iter().map(segment)),
             Buffers::Lease(lease) => {
                 let length = lease.len();
                 self.segments.push(libc::iovec { iov_base: lease.as_mut_ptr().cast(), iov_len: length });

@@ -14,7 +14,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("arrays", "run, recorded_array > build > array, barrier > world, recorder"),
     ("bench", "scenario, nbd, kernels > report > measure > target > work > figures, screen"),
     ("blackbox", "bin > day, storm > filesystem, sectors > members > programs > nbd > random"),
-    ("block", "memory > device > pieces > buffer, error, sizes, slots, local > sync, units"),
+    ("block", "memory > device > foreign > pieces > buffer, error, sizes, slots, local > sync, units"),
     ("control", "client > runtime > report > protocol > member_name > asking > log > words"),
     ("doctor", "order, cost"),
     ("engine", "array > command > pass > steward, request > row > shard > state > assemble > words"),
