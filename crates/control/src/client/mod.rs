@@ -10,7 +10,8 @@ pub use finding::{Running, check_words, find, find_within, running};
 use crate::asking::{self, NoAnswer};
 use crate::member_name;
 use crate::protocol::{
-    self, ANSWER_BYTES_MAX, AnswerError, CheckResult, LINE_BYTES_MAX, Method, NewDevice, NewDevices, RpcError,
+    self, ANSWER_BYTES_MAX, AnswerError, CheckResult, FAIL_TIME_MAX, LINE_BYTES_MAX, Method, NewDevice, NewDevices,
+    RpcError, STATUS_TIME_MAX,
 };
 use crate::report::Report;
 use crate::runtime::RuntimeError;
@@ -27,18 +28,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uraid_format::FlagChange;
 
-/// The time limit for a status. It leaves a full server time to drop idle callers, one after the other.
-const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
 /// The time limit for a status if all arrays are asked. A server waits at most two seconds for slow members and
 /// threads, and otherwise answers at once.
 const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The longest that a process that has stopped its arrays may take to end.
 const RELEASE_TIME_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-
-/// The time limit for `fail`. Meanwhile the server writes the superblocks of the other members. If one of those hangs
-/// too, the server fails it after `serve --member-timeout`.
-const FAIL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The advice of `fail` while it resolves a path that the server does not know as given.
 const WORKS_AT_ONCE: &str = "; its slot number works at once, and so does its path as `uraid detail` shows it";
@@ -250,7 +245,7 @@ impl Client {
 
     /// Makes a call; returns the server's answer. Paths must be as a server finds them: see [`path_or_slot`].
     pub fn call(&mut self, method: &Method) -> Result<Value, ClientError> {
-        self.call_within(method, time_max(method))
+        self.call_within(method, method.answer_time_max())
     }
 
     /// What the last check or repair has found.
@@ -369,29 +364,6 @@ impl Client {
         }
         let pid = peer.map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
         ClientError::NoAnswer { path, pid, source }
-    }
-}
-
-/// How long each part of an answer may take; `None`: as long as the array needs.
-fn time_max(method: &Method) -> Option<Duration> {
-    match method {
-        Method::ReadOnly {} | Method::ReadWrite {} | Method::Stop { .. } => None,
-        Method::Status {}
-        | Method::Check {}
-        | Method::Repair {}
-        | Method::Idle {}
-        | Method::Freeze {}
-        | Method::Unfreeze {}
-        | Method::Speed { .. }
-        | Method::Mismatches {} => Some(STATUS_TIME_MAX),
-        Method::Fail { .. }
-        | Method::Add(_)
-        | Method::ReAdd { .. }
-        | Method::Remove { .. }
-        | Method::Replace { .. }
-        | Method::WriteMostly { .. }
-        | Method::Failfast { .. }
-        | Method::Bitmap(_) => Some(FAIL_TIME_MAX),
     }
 }
 

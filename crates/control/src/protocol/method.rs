@@ -1,13 +1,21 @@
 //! The methods of a running array.
-//! Owns: [`Method`] and its form in JSON, in both directions. Not here: ids, versions and errors of the protocol
-//! (`protocol`), what the methods do (`serve`).
+//! Owns: [`Method`], its form in JSON, in both directions, and how long its answer may take. Not here: ids, versions and
+//! errors of the protocol (`protocol`), what the methods do (`serve`).
 //! Invariant: a parameter that a method does not know is refused, because the caller counts on it.
 //! Spec: docs/control-protocol.md.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::time::Duration;
 use uraid_format::bitmap::WRITE_BEHIND_MAX;
 use uraid_format::{FlagChange, MemberFlag};
+
+/// The time limit for a status. It leaves a full server time to drop idle callers, one after the other.
+pub(crate) const STATUS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The time limit for `fail`. Meanwhile the server writes the superblocks of the other members. If one of those hangs
+/// too, the server fails it after `serve --member-timeout`.
+pub(crate) const FAIL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What a running array is asked or told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -106,6 +114,29 @@ impl Method {
         match flag {
             MemberFlag::WriteMostly => Method::WriteMostly { members, set },
             MemberFlag::FailFast => Method::Failfast { members, set },
+        }
+    }
+
+    /// How long each part of the answer may take; `None`: as long as the array needs.
+    pub fn answer_time_max(&self) -> Option<Duration> {
+        match self {
+            Method::ReadOnly {} | Method::ReadWrite {} | Method::Stop { .. } => None,
+            Method::Status {}
+            | Method::Check {}
+            | Method::Repair {}
+            | Method::Idle {}
+            | Method::Freeze {}
+            | Method::Unfreeze {}
+            | Method::Speed { .. }
+            | Method::Mismatches {} => Some(STATUS_TIME_MAX),
+            Method::Fail { .. }
+            | Method::Add(_)
+            | Method::ReAdd { .. }
+            | Method::Remove { .. }
+            | Method::Replace { .. }
+            | Method::WriteMostly { .. }
+            | Method::Failfast { .. }
+            | Method::Bitmap(_) => Some(FAIL_TIME_MAX),
         }
     }
 }

@@ -10,6 +10,7 @@ mod strict_json;
 
 pub use check_result::{CheckResult, Mismatch, not_compared};
 pub use method::{BitmapCall, Method, NewDevice, NewDevices};
+pub(crate) use method::{FAIL_TIME_MAX, STATUS_TIME_MAX};
 pub use rpc_error::RpcError;
 
 use crate::words::names;
