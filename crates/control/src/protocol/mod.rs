@@ -255,46 +255,6 @@ mod tests {
         assert_eq!(id, json!("x"), "the answer finds its caller");
     }
 
-    /// Every method, as a program sends it: the examples of docs/control-protocol.md, in their order.
-    #[test]
-    fn the_documented_examples_are_what_is_sent_and_understood() {
-        let text = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
-        let device = |path: &str, flags| NewDevice { path: path.to_owned(), flags };
-        let flags = FlagChange::default().with(MemberFlag::WriteMostly, true).with(MemberFlag::FailFast, false);
-        let members = vec![device("/dev/sdb", flags), device("/dev/sdc", FlagChange::default())];
-        let set_flag = |flag, is_set| Method::set_flag(flag, text(&["1"]), is_set);
-        let sent = [
-            Method::Status {},
-            Method::Fail { members: text(&["/dev/sdb", "3"]) },
-            Method::Add(NewDevices { members, force: false }),
-            Method::ReAdd { members: text(&["/dev/sdb"]) },
-            Method::Remove { members: text(&["failed"]) },
-            Method::Replace { members: text(&["0"]), with: text(&["/dev/sdd"]) },
-            set_flag(MemberFlag::WriteMostly, true),
-            set_flag(MemberFlag::FailFast, false),
-            Method::Bitmap(BitmapCall::Add { chunk_sectors: Some(131_072), write_behind: 0 }),
-            Method::Bitmap(BitmapCall::Remove {}),
-            Method::Check {},
-            Method::Repair {},
-            Method::Idle {},
-            Method::Freeze {},
-            Method::Unfreeze {},
-            Method::Speed { min: Some(1000), max: None },
-            Method::Mismatches {},
-            Method::ReadOnly {},
-            Method::ReadWrite {},
-            Method::Stop { all: false, force: false },
-        ];
-        let page = include_str!("../../../../docs/control-protocol.md");
-        let documented: Vec<&str> =
-            page.lines().filter(|line| line.starts_with("{\"id\":1,\"jsonrpc\":\"2.0\",\"method\"")).collect();
-        let lines: Vec<String> = sent.iter().map(|method| call_line(method).trim_end().to_owned()).collect();
-        assert_eq!(lines, documented);
-        for (line, method) in lines.iter().zip(sent) {
-            assert_eq!(parse_call(line.as_bytes()), Ok(Call { id: json!(1), method }), "{line}");
-        }
-    }
-
     #[test]
     fn another_version_is_refused_by_both_and_none_is_this_one() {
         let line = |version: &str| format!("{{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"status\"{version}}}");
