@@ -3,6 +3,7 @@
 //! (`format`). Invariant: exit code 0 means done, 1 refused or failed with the reason on stderr, 2 wrong usage.
 //! `detail --test` and `wait` have mdadm's codes, `check --wait` and `repair --wait` have 3 besides.
 
+mod arguments;
 mod bench;
 mod cli;
 mod copy;
@@ -16,14 +17,13 @@ mod running;
 mod serve;
 mod shared;
 
-use cli::Command;
+use cli::{Command, no_member};
 use offline::{examine, update, zero};
-use running::{access, bitmap, check, detail, fail, list, mdstat, membership, no_member, passes, stop, wait};
+use running::detail;
 use std::error::Error;
 use std::process::ExitCode;
 use uraid_control::asking;
 use uraid_control::log::{self, complain, warn};
-use uraid_control::protocol::Method;
 
 fn main() -> ExitCode {
     uraid_host::share_heap_under_a_limit();
@@ -63,32 +63,10 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Detail(args) => return Ok(detail::run(args)?),
         Command::Doctor(args) => return Ok(doctor::run(args)?),
-        Command::Fail(args) => fail::run(args)?,
-        Command::Add(args) => membership::add(args)?,
-        Command::ReAdd(args) => membership::re_add(args)?,
-        Command::Replace(args) => membership::replace(args)?,
-        Command::WriteMostly(args) => membership::write_mostly(args)?,
-        Command::Failfast(args) => membership::failfast(args)?,
-        Command::Remove(args) => membership::remove(args)?,
-        Command::Bitmap(args) => bitmap::run(args)?,
-        Command::Check(args) => return Ok(check::run(args, "check", &Method::Check {})?),
-        Command::Repair(args) => return Ok(check::run(args, "repair", &Method::Repair {})?),
-        Command::Idle(args) => passes::idle(args)?,
-        Command::Freeze(args) => passes::freeze(args)?,
-        Command::Unfreeze(args) => passes::unfreeze(args)?,
-        Command::Speed(args) => passes::speed(args)?,
-        Command::Readonly(args) => access::run(args, true)?,
-        Command::Readwrite(args) => access::run(args, false)?,
-        Command::Stop(args) => stop::run(args)?,
+        Command::Change(verb) => return verb.run(),
+        Command::Look(verb) => return verb.run(),
         Command::Mount(args) => mount::mount(args)?,
         Command::Umount(args) => mount::umount(args)?,
-        Command::List(args) => {
-            return Ok(if list::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-        Command::Mdstat(args) => {
-            return Ok(if mdstat::run(args.json)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-        Command::Wait(args) => return Ok(wait::run(args)),
         Command::Bench(args) => bench::run(args)?,
         Command::Update(args) => update::run(args)?,
         Command::ZeroSuperblock(args) => zero::run(args)?,

@@ -1,6 +1,6 @@
 //! `create` and `add` with `--write-mostly` and `--failfast` by position, on the real binary and beside mdadm.
 //! Owns: which members get which flags, what the superblocks say, refusals. Not here: flags of running members
-//! (`write_mostly`), the words of the command line (`crate::cli::member_flags`).
+//! (`write_mostly`), the words of the command line (`crate::arguments::member_flags`).
 
 use crate::common::{MIB, Scratch};
 use std::ffi::OsString;

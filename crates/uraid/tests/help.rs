@@ -1,5 +1,5 @@
 //! `uraid --help`, `uraid help`, `uraid --version`.
-//! Owns: the screen, the topics, the version. Not here: the help of each verb (`crate::cli`).
+//! Owns: the screen, the topics, the version. Not here: the help of each verb (the rooms of the verbs).
 
 use crate::common::Scratch;
 use std::process::Command;

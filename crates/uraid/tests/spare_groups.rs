@@ -1,6 +1,6 @@
 //! Spares that arrays of one process share, on the real binary.
 //! Owns: when a spare moves and when not, the log, the next start, kill -9 and a stop during a move. Not here: the words of
-//! the command line (`crate::cli::spare_groups`), a spare that takes a slot of its own array (`spares`).
+//! the command line (`crate::serve::spare_groups`), a spare that takes a slot of its own array (`spares`).
 
 use crate::common::stubborn::StubbornFile;
 use crate::common::superblock::Raw;

@@ -1,6 +1,6 @@
 //! Spares that the arrays of one process share (`serve --spare-group`), on shard 0.
 //! Owns: when a spare moves to another array, which one, what is logged. Not here: removing and adding a member
-//! (`overseer::membership`), when a spare takes a slot (`engine`), which arrays are in a group (`cli::spare_groups`).
+//! (`overseer::membership`), when a spare takes a slot (`engine`), which arrays are in a group (the command line).
 //! Invariant: an array that lacks a member, or whose members are not all in sync, keeps its spares. A device is in one
 //! array at most: the superblocks of the one no longer list it, durably, before a byte is written for the other.
 //! Why: docs/decisions/0021-a-spare-moves-between-arrays.md.

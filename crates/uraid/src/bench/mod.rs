@@ -2,12 +2,14 @@
 //! Owns: from the command line to the figures, the file of `--plot`, refusals before anything is touched. Not here:
 //! what is measured, and how (`uraid_bench`). Invariant: only figures that were measured in this run are printed.
 
+pub(crate) mod args;
 mod on_file_system;
 mod screen;
 mod serve;
 mod target;
 
-use crate::cli::{BenchArgs, Policy, Processors, chunk_size, layout_number};
+use crate::arguments::{Policy, Processors, chunk_size, layout_number};
+use args::BenchArgs;
 use screen::Terminal;
 use serve::ServeTrialError;
 use std::fs::File;

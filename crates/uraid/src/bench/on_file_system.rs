@@ -3,7 +3,7 @@
 //! what that should cost (`doctor`), the scenarios on memory (`uraid_bench`).
 //! Invariant: the file has no name, so it is gone afterwards, however this ends. The counts are of the whole array: other writes to it are in them.
 
-use crate::cli::DoctorArgs;
+use crate::doctor::args::DoctorArgs;
 use crate::doctor::{DoctorError, FileOnArray, Node};
 use crate::shared::program::{ProgramError, run};
 use std::fs::{self, File, OpenOptions};

@@ -2,7 +2,7 @@
 //! Owns: its sockets, export and file. Not here: making the array (`target`) and serving it (`session`), as any other array.
 //! Invariant: the array is gone with the process, which ends as `uraid serve` does.
 
-use crate::cli::BenchArgs;
+use super::args::BenchArgs;
 use std::path::Path;
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_bench::{Target, Work};

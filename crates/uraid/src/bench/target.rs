@@ -3,7 +3,7 @@
 //! planning and filling a trial array (`uraid_bench`).
 //! Invariant: without consent nothing that outlives the run is changed. A trial leaves no superblock behind.
 
-use crate::cli::MISSING;
+use crate::arguments::MISSING;
 use crate::create;
 use crate::create::refusal::{self, Refusal};
 use uraid_arrays::Members;

@@ -1,52 +1,31 @@
 //! What a person can type.
-//! Owns: the subcommands; their options and help texts are in the files beside this one. Not here: what they do. The
-//! verbs import it, and it imports none of them.
+//! Owns: the list of the verbs, mdadm's spellings, the overview. Not here: the verbs' options and help texts, and what they
+//! do, which are in the rooms of the verbs.
 //! Invariant: an option that mdadm also has is spelled the same and means the same.
 //! Spec: mdadm(8); docs/md/behaviour.md#mdadms-command-line.
 
-mod access;
-mod arrays;
-mod bench;
-mod bitmap;
-mod copy;
-mod create;
 mod device_first;
-mod doctor;
-mod manage;
 mod mdadm;
 mod meaning;
-mod member_flags;
-mod membership;
-mod mount;
-mod number;
+pub(crate) mod no_member;
 mod overview;
-mod passes;
-mod processors;
-mod serve;
-mod show;
-mod spare_groups;
-mod time;
-mod update;
 
-pub(crate) use access::AccessArgs;
-pub(crate) use bench::BenchArgs;
-pub(crate) use bitmap::BitmapArgs;
+use crate::arguments::usage_error;
+use crate::bench::args::{self as bench, BenchArgs};
+use crate::copy::args::{self as copy, CopyArgs};
+use crate::create::args::{self as create, CreateArgs};
+use crate::doctor::args::{self as doctor, DoctorArgs};
+use crate::mount::args::{self as mount, MountArgs, UmountArgs};
+use crate::offline::examine::args::{self as examine, ExamineArgs};
+use crate::offline::update::args::{self as update, UpdateArgs};
+use crate::offline::zero::{self, ZeroArgs};
+use crate::running::detail::args::{self as detail, DetailArgs};
+pub(crate) use crate::running::{Change, Look};
+use crate::serve::args::{self as serve, ServeArgs};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-pub(crate) use copy::CopyArgs;
-pub(crate) use create::{BitmapPlace, CreateArgs, Policy, ZeroArgs, chunk_size, layout_number};
-pub(crate) use doctor::DoctorArgs;
-pub(crate) use manage::{FailArgs, StopArgs, WaitArgs};
-pub(crate) use member_flags::MISSING;
-pub(crate) use membership::{AddArgs, FlagArgs, MembersArgs, ReAddArgs, RemoveArgs, ReplaceArgs};
-pub(crate) use mount::{MountArgs, UmountArgs};
-pub(crate) use passes::{CheckArgs, PassArgs, SpeedArgs};
-pub(crate) use processors::Processors;
-pub(crate) use serve::ServeArgs;
-pub(crate) use show::{DetailArgs, ExamineArgs, GeometryArgs, ListArgs, MdstatArgs, ROWS_MAX};
 use std::ffi::OsString;
 use std::io::Write;
-pub(crate) use update::{UpdateArgs, What as UpdateWhat};
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -61,7 +40,7 @@ pub(crate) struct Cli {
 /// First words that clap answers.
 const CLAPS_OWN: [&str; 5] = ["help", "-h", "--help", "-V", "--version"];
 
-/// The verbs.
+/// The verbs, in the order in which messages name them.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Make a new array: write its members' superblocks
@@ -74,82 +53,26 @@ pub(crate) enum Command {
     #[command(long_about = copy::COPY, after_long_help = copy::COPY_AFTER)]
     Copy(CopyArgs),
     /// Show what the superblocks of members say
-    #[command(long_about = show::EXAMINE, after_long_help = show::EXAMINE_AFTER)]
+    #[command(long_about = examine::EXAMINE, after_long_help = examine::EXAMINE_AFTER)]
     Examine(ExamineArgs),
     /// Show the state of an array, running or not
-    #[command(long_about = show::DETAIL, after_long_help = show::DETAIL_AFTER)]
+    #[command(long_about = detail::DETAIL, after_long_help = detail::DETAIL_AFTER)]
     Detail(DetailArgs),
     /// Say what of an array costs I/O or safety
     #[command(long_about = doctor::DOCTOR, after_long_help = doctor::DOCTOR_AFTER)]
     Doctor(DoctorArgs),
-    /// Declare members of a running array failed
-    #[command(long_about = manage::FAIL, after_long_help = manage::FAIL_AFTER)]
-    Fail(FailArgs),
-    /// Add devices to a running array as spares
-    #[command(long_about = membership::ADD, after_long_help = membership::ADD_AFTER)]
-    Add(AddArgs),
-    /// Take former members back, copy only what they missed
-    #[command(long_about = membership::RE_ADD, after_long_help = membership::RE_ADD_AFTER)]
-    ReAdd(ReAddArgs),
-    /// Remove spares and failed members
-    #[command(long_about = membership::REMOVE, after_long_help = membership::REMOVE_AFTER)]
-    Remove(RemoveArgs),
-    /// Copy members to spares, which then take their slots
-    #[command(long_about = membership::REPLACE, after_long_help = membership::REPLACE_AFTER)]
-    Replace(ReplaceArgs),
-    /// Read members only where no other has the sectors
-    #[command(long_about = membership::WRITE_MOSTLY, after_long_help = membership::WRITE_MOSTLY_AFTER)]
-    #[command(override_usage = membership::WRITE_MOSTLY_USAGE)]
-    WriteMostly(FlagArgs),
-    /// Fail members at the first read error of their devices
-    #[command(long_about = membership::FAILFAST, after_long_help = membership::FAILFAST_AFTER)]
-    #[command(override_usage = membership::FAILFAST_USAGE)]
-    Failfast(FlagArgs),
-    /// Give an array a write-intent bitmap, or take it away
-    #[command(long_about = bitmap::BITMAP, after_long_help = bitmap::BITMAP_AFTER)]
-    Bitmap(BitmapArgs),
-    /// Compare copies, or parity with data; list differences
-    #[command(long_about = passes::CHECK, after_long_help = passes::CHECK_AFTER)]
-    Check(CheckArgs),
-    /// Compare as `check` does, and make what differs agree
-    #[command(long_about = passes::REPAIR, after_long_help = passes::REPAIR_AFTER)]
-    Repair(CheckArgs),
-    /// End a check or repair, continue what `freeze` paused
-    #[command(long_about = passes::IDLE, after_long_help = passes::IDLE_AFTER)]
-    Idle(PassArgs),
-    /// Pause the resync, recovery, check or repair
-    #[command(long_about = passes::FREEZE, after_long_help = passes::FREEZE_AFTER)]
-    Freeze(PassArgs),
-    /// Continue what `freeze` paused
-    #[command(after_long_help = passes::UNFREEZE_AFTER)]
-    Unfreeze(PassArgs),
-    /// Show or set the speed limits of resync, check, ...
-    #[command(long_about = passes::SPEED, after_long_help = passes::SPEED_AFTER)]
-    Speed(SpeedArgs),
-    /// Let a running array take no more writes
-    #[command(long_about = access::READONLY, after_long_help = access::READONLY_AFTER)]
-    Readonly(AccessArgs),
-    /// Let an array take writes again after `readonly`
-    #[command(long_about = access::READWRITE, after_long_help = access::READWRITE_AFTER)]
-    Readwrite(AccessArgs),
-    /// Stop a running array: flush it, mark it clean
-    #[command(long_about = manage::STOP, after_long_help = manage::STOP_AFTER)]
-    Stop(StopArgs),
+    /// Verbs that change an array that runs.
+    #[command(flatten)]
+    Change(Change),
     /// Serve an array and mount its file system
     #[command(long_about = mount::MOUNT, after_long_help = mount::MOUNT_AFTER)]
     Mount(MountArgs),
     /// Unmount it, stop the array if `mount` has started it
     #[command(long_about = mount::UMOUNT, after_long_help = mount::UMOUNT_AFTER)]
     Umount(UmountArgs),
-    /// Wait until no resync, recovery, check or repair runs
-    #[command(long_about = manage::WAIT, after_long_help = manage::WAIT_AFTER)]
-    Wait(WaitArgs),
-    /// Show the arrays that run now
-    #[command(after_long_help = show::LIST_AFTER)]
-    List(ListArgs),
-    /// Show the arrays that run, as /proc/mdstat does
-    #[command(long_about = show::MDSTAT, after_long_help = show::MDSTAT_AFTER)]
-    Mdstat(MdstatArgs),
+    /// Verbs that look at arrays that run.
+    #[command(flatten)]
+    Look(Look),
     /// Measure an array, and its members without it
     #[command(long_about = bench::BENCH, after_long_help = bench::BENCH_AFTER)]
     Bench(BenchArgs),
@@ -157,7 +80,7 @@ pub(crate) enum Command {
     #[command(long_about = update::UPDATE, after_long_help = update::UPDATE_AFTER)]
     Update(UpdateArgs),
     /// Wipe superblocks, so that nothing assembles them
-    #[command(long_about = create::ZERO, after_long_help = create::ZERO_AFTER)]
+    #[command(long_about = zero::ZERO, after_long_help = zero::ZERO_AFTER)]
     ZeroSuperblock(ZeroArgs),
 }
 
@@ -235,22 +158,10 @@ fn not_taken(given: &ArgMatches) -> Option<String> {
     bench::not_taken(line().find_subcommand("bench")?, bench)
 }
 
-/// Ends the process as clap does when the command line is wrong: exit code 2.
-pub(crate) fn usage_error(text: &str) -> ! {
-    line().error(ErrorKind::InvalidValue, text).exit()
-}
-
-/// The same, with the usage line of a subcommand.
-fn usage_error_of(subcommand: &str, text: &str) -> ! {
-    let mut all = line();
-    all.build();
-    let of = all.find_subcommand_mut(subcommand).expect("it is called for one that exists");
-    of.error(ErrorKind::InvalidValue, text).exit()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::usage_text;
     use uraid_block::Sectors;
     use uraid_block::sizes::MemberSize;
     use uraid_layout::Level;
@@ -258,6 +169,13 @@ mod tests {
     #[test]
     fn the_definitions_hold_together() {
         line().debug_assert();
+    }
+
+    #[test]
+    fn a_verb_refuses_a_line_with_the_usage_of_the_whole() {
+        let whole = line().error(ErrorKind::InvalidValue, "wrong").render().ansi().to_string();
+        let of_verbs = usage_text("wrong").render().ansi().to_string();
+        assert_eq!(of_verbs, whole);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `uraid --help`: the verbs in groups, on one screen; and the topics of `uraid help`.
-//! Owns: the groups, the screen, the topics. Not here: a verb's line and its own help (`cli` and the files beside this one).
+//! Owns: the groups, the screen, the topics. Not here: a verb's line and its own help (the rooms of the verbs).
 //! Invariant: every verb is in exactly one group, and the screen has at most 40 lines of 80 columns.
 
 use super::mdadm;
@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 const TITLE: &str = "uraid VERB ...   Linux software RAID (md) in user space; options are mdadm's";
 
-/// What the verbs of a group are for, in at most two lines beside them; the verbs.
+/// What the verbs of a group are for, in at most two lines beside them; the verbs. One that no group names stands behind the
+/// verb before it in the definition of the command line.
 const GROUPS: [(&[&str], &[&str]); 7] = [
     (&["CREATE", "and start"], &["create", "serve", "stop", "readonly", "readwrite", "update", "zero-superblock"]),
     (&["LOOK"], &["list", "mdstat", "detail", "examine"]),
@@ -86,14 +87,33 @@ pub(super) fn topic(name: &str) -> Option<String> {
 pub(super) fn screen(line: &Command) -> String {
     let about = |verb: &str| line.find_subcommand(verb).and_then(Command::get_about).map(ToString::to_string);
     let mut out = format!("{TITLE}\n\n");
-    for (heading, verbs) in GROUPS {
-        for (nth, verb) in verbs.iter().enumerate() {
+    for (heading, verbs) in groups(line) {
+        for (nth, verb) in verbs.into_iter().enumerate() {
             let heading = heading.get(nth).copied().unwrap_or_default();
             let about = about(verb).unwrap_or_default();
             writeln!(out, "{heading:<10}{verb:<16}{about}").expect("a string takes all");
         }
     }
     format!("{out}\n{EXAMPLES}\n{POINTER}")
+}
+
+/// The groups, with all verbs of the command line.
+fn groups(line: &Command) -> Vec<(&'static [&'static str], Vec<&str>)> {
+    let mut groups: Vec<(&'static [&'static str], Vec<&str>)> =
+        GROUPS.iter().map(|(heading, verbs)| (*heading, verbs.to_vec())).collect();
+    let mut before = None;
+    for verb in line.get_subcommands().map(Command::get_name) {
+        let is_placed = groups.iter().any(|(_, verbs)| verbs.contains(&verb));
+        if let (false, Some(before)) = (is_placed, before) {
+            for (_, verbs) in &mut groups {
+                if let Some(at) = verbs.iter().position(|other| *other == before) {
+                    verbs.insert(at + 1, verb);
+                }
+            }
+        }
+        before = Some(verb);
+    }
+    groups
 }
 
 #[cfg(test)]
@@ -104,7 +124,7 @@ mod tests {
     #[test]
     fn every_verb_is_in_one_group_with_its_line() {
         let line = cli::line();
-        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        let mut grouped: Vec<&str> = groups(&line).into_iter().flat_map(|(_, verbs)| verbs).collect();
         let mut verbs: Vec<&str> =
             line.get_subcommands().map(Command::get_name).filter(|name| *name != "help").collect();
         grouped.sort_unstable();
@@ -114,5 +134,12 @@ mod tests {
             assert!(heading.len() <= verbs.len() || heading.len() == 1, "{heading:?}");
             assert!(verbs.iter().all(|verb| line.find_subcommand(verb).is_some_and(|it| it.get_about().is_some())));
         }
+    }
+    #[test]
+    fn a_verb_without_a_place_stands_behind_the_one_before_it() {
+        let verbs = ["create", "add", "later", "last", "list"];
+        let line = Command::new("uraid").subcommands(verbs.map(Command::new));
+        let (_, members) = groups(&line).into_iter().find(|(_, verbs)| verbs.contains(&"add")).expect("it is named");
+        assert_eq!(members[..4], ["add", "later", "last", "re-add"]);
     }
 }

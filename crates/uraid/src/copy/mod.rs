@@ -4,6 +4,7 @@
 //! Invariant: nothing is written to a member. Exit code 0 means that every sector was copied.
 //! It never imports `doctor`, nor `doctor` it: here the order of members is searched for (`order`), there it is known.
 
+pub(crate) mod args;
 mod assume;
 mod incomplete;
 mod map;
@@ -14,7 +15,8 @@ mod output_error;
 mod reshaped;
 mod writer;
 
-use crate::cli::{CopyArgs, chunk_size, layout_number};
+use crate::arguments::{chunk_size, layout_number};
+use args::CopyArgs;
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
 use occupied::Earlier;

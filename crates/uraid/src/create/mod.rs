@@ -4,11 +4,13 @@
 //! Invariant: every member is claimed and checked before any is changed. What was changed is durable before it is
 //! reported. Spec: docs/md/formats.md#what-mdadm-creates.
 
+pub(crate) mod args;
 mod over;
 pub(crate) mod refusal;
 pub(crate) mod steps;
 
-use crate::cli::{BitmapPlace, CreateArgs, MISSING, Policy, chunk_size, layout_number, usage_error};
+use crate::arguments::{BitmapPlace, MISSING, Policy, chunk_size, layout_number, usage_error};
+use args::CreateArgs;
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
 use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};

@@ -3,7 +3,7 @@
 //! messages for members of any kind (`create`), offsets, sizes, bytes (`uraid_format::create`).
 //! Invariant: nothing is written before all is checked; each array is stopped again, as clean as it was.
 
-use crate::cli::CreateArgs;
+use super::args::CreateArgs;
 use crate::create::refusal::{self, Refusal};
 use crate::create::steps::{Step, What, steps};
 use uraid_arrays::ArrayIndex;

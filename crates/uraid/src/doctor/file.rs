@@ -7,11 +7,11 @@
 //!   file -> extents (FIEMAP) -> its block device -> partition -> loop device -> file of `uraid serve --fuse` -> array
 //! ```
 
+use super::args::DoctorArgs;
 use super::device::Node;
 use super::source::Source;
 use super::text::{self, OfFile};
 use super::{DoctorError, WARNINGS};
-use crate::cli::DoctorArgs;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -4,13 +4,14 @@
 //! Invariant: nothing is written, to no member and through no array.
 //! It never imports `copy`, where the order of members is searched for if their superblocks are lost.
 
+pub(crate) mod args;
 mod device;
 mod file;
 mod source;
 mod text;
 
-use crate::cli::DoctorArgs;
 use crate::running::detail::DetailError;
+use args::DoctorArgs;
 pub(crate) use device::Node;
 pub(crate) use file::FileOnArray;
 use source::Source;

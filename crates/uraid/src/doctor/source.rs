@@ -3,8 +3,8 @@
 //! read (the parent).
 //! Invariant: an array that does not run is started read-only, for as long as it is read.
 
+use super::args::DoctorArgs;
 use super::{DoctorError, Read};
-use crate::cli::DoctorArgs;
 use crate::running::detail;
 use std::io;
 use std::panic::resume_unwind;

@@ -3,7 +3,7 @@
 //! (`uraid_format`, by `member_name` and `doctor`).
 
 use super::MountError;
-use crate::cli::MountArgs;
+use super::args::MountArgs;
 use crate::doctor;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};

@@ -11,6 +11,7 @@
 //!   umount   DIR -> the device -> the server, if `mount` has started it -> the record
 //! ```
 
+pub(crate) mod args;
 mod content;
 mod disk;
 mod loop_device;
@@ -18,8 +19,8 @@ mod nbd;
 mod place;
 mod system;
 
-use crate::cli::{MountArgs, UmountArgs};
 use crate::shared::program::ProgramError;
+use args::{MountArgs, UmountArgs};
 use content::ArrayContent;
 use disk::{Attached, Disk};
 use place::{Made, Place};

@@ -12,10 +12,10 @@
 //!
 //! A command holds the flock of `mount-PID/` while it works on it, and that of RUNTIME while it makes or removes one.
 
+use super::args::MountArgs;
 use super::disk::Disk;
 use super::system::{self, Mounts};
 use super::{MountError, Way};
-use crate::cli::MountArgs;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, TryLockError};

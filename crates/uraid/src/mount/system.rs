@@ -3,7 +3,7 @@
 //! Spec: mount(8), proc_pid_mountinfo(5).
 
 use super::MountError;
-use crate::cli::MountArgs;
+use super::args::MountArgs;
 use crate::shared::program::run;
 use std::ffi::OsString;
 use std::fs;

@@ -5,15 +5,16 @@
 //! is shown, too, and counts as bad. Spec: docs/md/behaviour.md#mdadms-reports.
 
 mod areas;
+pub(crate) mod args;
 mod machine;
 mod member;
 mod old;
 mod text;
 mod words;
 
-use crate::cli::ExamineArgs;
 use crate::shared::block_devices::block_devices;
 use crate::shared::probe::ProbeError;
+use args::ExamineArgs;
 use member::{Examined, examine};
 use serde_json::json;
 use std::path::PathBuf;

@@ -3,11 +3,12 @@
 //! (`writes`), what a change is (`uraid_format::update`), which members make up the array (`engine::assemble`).
 //! Invariant: every member is claimed and checked before any is changed.
 
+pub(crate) mod args;
 mod each;
 mod writes;
 
-use crate::cli::{UpdateArgs, UpdateWhat};
 use crate::create::steps::carry_out;
+use args::{UpdateArgs, What as UpdateWhat};
 use each::EachError;
 use std::collections::BTreeSet;
 use uraid_control::log::print;

@@ -1,13 +1,33 @@
 //! `uraid zero-superblock`: wipes superblocks, so that nothing assembles the members any more.
-//! Owns: the order of checks and writes. Not here: where superblocks are (`uraid_format`).
+//! Owns: its options and help texts, the order of checks and writes. Not here: where superblocks are (`uraid_format`).
 //! Invariant: every member is claimed and checked before any is changed.
 
-use crate::cli::ZeroArgs;
+use clap::Args;
 use uraid_block::IoError;
 use uraid_control::log::{print, warn};
 use uraid_format::signature::{Kind, Signature};
 use uraid_host::{Access, Claimed};
 use uraid_serve::metadata::{self, ClaimError, MetadataError};
+
+pub(crate) const ZERO: &str = "\
+Wipe the superblock of members, so that nothing assembles them any more. The data behind it is
+left alone. Members in use are refused, and all are checked before any is changed.";
+
+pub(crate) const ZERO_AFTER: &str = "\
+EXAMPLES
+  uraid zero-superblock disk0 disk1
+  uraid zero-superblock --force broken-disk";
+
+/// Options of `uraid zero-superblock`.
+#[derive(Args, Debug)]
+pub(crate) struct ZeroArgs {
+    /// Wipe damaged superblocks too
+    #[arg(short, long)]
+    pub force: bool,
+    /// The members to wipe
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<String>,
+}
 
 /// Why nothing was wiped, or only a part.
 #[derive(Debug, thiserror::Error)]

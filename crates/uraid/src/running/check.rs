@@ -1,13 +1,14 @@
 //! `uraid check` and `repair`, and the list of `detail --mismatches`.
-//! Owns: waiting for a check, its result as text, exit codes. Not here: comparing (`engine`), the form of the result
+//! Owns: their options and help texts, waiting for a check, its result as text, exit codes. Not here: comparing (`engine`), the form of the result
 //! (`control::protocol`), pausing it (`passes`), how an array is asked (`client`).
 //! Invariant: text and JSON say the same.
 
-use crate::cli::CheckArgs;
 use crate::running::passes::name_in;
 use crate::running::wait::{Answer, ask_again, stopped_text};
+use clap::Args;
 use serde_json::json;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use uraid_block::sizes::counted;
@@ -16,6 +17,68 @@ use uraid_control::log::print;
 use uraid_control::protocol::{CheckResult, Method, Mismatch, not_compared};
 use uraid_control::report::{Pass, Report};
 use uraid_serve::progress::{self, Moving};
+
+pub(crate) const CHECK: &str = "\
+Compare all copies, or parity with data, while clients are served, and count what disagrees. A check
+writes only sectors that a member cannot read: it writes them again from the other members, as md
+does. `uraid detail --mismatches` lists what it has found, with addresses.
+
+One check or repair runs at a time; a resync or recovery that becomes due ends it. A stop ends it,
+too: the next start does not continue it.
+
+On raid1 and raid10, copies may differ without harm where a sector was discarded, or was changed in
+memory while the kernel's md wrote it. md counts these, too.";
+
+pub(crate) const CHECK_AFTER: &str = "\
+EXAMPLES
+  uraid check home
+  uraid check --wait home && echo all agrees
+  uraid check --wait --json home
+  uraid detail --mismatches home
+
+EXIT CODES
+  0  begun; with --wait: complete, and all agrees
+  1  refused, or with --wait: it ended before it was complete
+  2  the command line is wrong
+  3  with --wait: complete, and sectors disagree that were not corrected, or could not be read or compared";
+
+pub(crate) const REPAIR: &str = "\
+Compare as `uraid check` does, and make what disagrees agree:
+
+  mirrors of three or more  what most copies say counts, sector by sector; the others are named as wrong
+  mirrors of two            it cannot be known which copy is wrong: that of the first member counts
+  raid6                     P and Q find a single wrong member of a row: it is named and corrected
+  raid4, raid5              it cannot be known what is wrong: parity is computed from the data
+
+Where no majority and no single wrong member is found, uraid does what md does: the first copy counts,
+or parity is computed from the data. A repair does not mark the array dirty: a crash leaves a sector as
+it was, or right.";
+
+pub(crate) const REPAIR_AFTER: &str = "\
+EXAMPLES
+  uraid repair home
+  uraid repair --wait home
+  uraid repair --wait --json home
+
+EXIT CODES
+  as those of `uraid check`; what was corrected counts as agreeing";
+
+/// Options of `uraid check` and `uraid repair`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The control socket of the process that serves the array
+    #[arg(long, value_name = "SOCK", conflicts_with = "array")]
+    pub control: Option<PathBuf>,
+    /// Wait until it has ended, with its progress on a terminal, and print what it has found
+    #[arg(short = 'W', long)]
+    pub wait: bool,
+    /// With --wait: print the result as JSON
+    #[arg(long, requires = "wait")]
+    pub json: bool,
+    /// The array's name, or one of its members
+    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    pub array: Option<String>,
+}
 
 /// How often the array is asked.
 const PERIOD: Duration = Duration::from_millis(100);

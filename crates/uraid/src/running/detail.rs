@@ -3,13 +3,14 @@
 //! drawn (`geometry`) and how (`drawing`), the report's words (`report`).
 //! Invariant: nothing is changed on the members of an array that does not run.
 
+pub(crate) mod args;
 mod drawing;
 mod geometry;
 mod members;
 
-use crate::cli::DetailArgs;
 use crate::running::check;
 use crate::shared::probe::ProbeError;
+use args::DetailArgs;
 use drawing::Drawing;
 pub(crate) use geometry::layout_of;
 use members::Told;

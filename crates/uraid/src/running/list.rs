@@ -1,7 +1,8 @@
 //! `uraid list`: the arrays that run now.
-//! Owns: the table, and what it says of members. Not here: how arrays are found (`client`).
+//! Owns: its options and help texts, the table, and what it says of members. Not here: how arrays are found (`client`).
 //! Invariant: stale sockets are ignored.
 
+use clap::Args;
 use uraid_block::Sectors;
 use uraid_block::sizes;
 use uraid_control::client::{self, ClientError, Running};
@@ -9,6 +10,21 @@ use uraid_control::log::print;
 use uraid_control::names;
 use uraid_control::report::{Member, MemberIo, Report};
 use uraid_control::runtime;
+
+pub(crate) const LIST_AFTER: &str = "\
+EXAMPLES
+  uraid list
+  uraid list --json
+
+An array of another user is named on stderr in place of its line, and the exit code is 1 then.";
+
+/// Options of `uraid list`.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// As one JSON array
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Prints the running arrays: a line each, or one JSON array. Returns false if some of them are left out.
 pub(crate) fn run(is_json: bool) -> Result<bool, ClientError> {

@@ -1,31 +1,102 @@
 //! `uraid idle`, `freeze`, `unfreeze` and `speed`: steers the passes of a running array.
-//! Owns: the calls and the lines about them. Not here: check and repair (`check`), when a pass runs (`engine`), how an array
+//! Owns: their options and help texts, the calls and the lines about them. Not here: check and repair (`check`), when a pass runs (`engine`), how an array
 //! is asked (`client`).
 
-use crate::cli::{PassArgs, SpeedArgs};
+use crate::arguments::OneArray;
+use clap::Args;
 use serde_json::Value;
+use uraid_block::sizes::{SizeError, parse_size_or_zero};
 use uraid_control::client::{self, ClientError};
 use uraid_control::log::print;
 use uraid_control::protocol::Method;
 use uraid_engine::SpeedLimits;
 
+pub(crate) const IDLE: &str = "End the check or repair of a running array, and continue what `freeze` paused.";
+
+pub(crate) const IDLE_AFTER: &str = "\
+EXAMPLES
+  uraid idle home
+
+A check or repair ends where it is; what it has found until then is kept. A resync or recovery
+continues, also one that `uraid freeze` has paused, as with md's `idle`.";
+
+pub(crate) const FREEZE: &str = "Pause the resync, recovery, check or repair of a running array.";
+
+pub(crate) const FREEZE_AFTER: &str = "\
+EXAMPLES
+  uraid freeze home; uraid unfreeze home
+
+This pauses only resync, recovery, check and repair: the one that runs waits where it is, and none
+begins, until `uraid unfreeze` or `uraid idle`. Clients are served meanwhile, and the next start of the
+array is not paused. md's `frozen` ends a check; uraid continues it after `uraid unfreeze`.
+
+An array whose state is `frozen` in `uraid detail` is something else: see `uraid unfreeze --help`.";
+
+pub(crate) const UNFREEZE_AFTER: &str = "\
+EXAMPLES
+  uraid unfreeze home
+
+This continues a resync, recovery, check or repair that `uraid freeze` has paused.
+
+An array whose state is `frozen` in `uraid detail` takes no more writes because of an error. `uraid
+unfreeze` does not help there: `uraid detail` shows the reason, `uraid fail --help` what helps.";
+
+pub(crate) const SPEED: &str = "\
+Show or set the speed limits of resync, recovery, check and repair of a running array, in KiB a second
+of each member, as md's sync_speed_min and sync_speed_max. A pass (any of these) is never faster than
+--max. While clients are active, a pass that is faster than --min takes at most a tenth of the time.
+While they are quiet, it is as fast as the members are.
+
+A limit that is not given stays as it is. An array starts with a minimum of 1000, as md does, and
+without a maximum; md's is 200000. The limits last until the array is stopped.";
+
+pub(crate) const SPEED_AFTER: &str = "\
+EXAMPLES
+  uraid speed home
+  uraid speed home --min 1000 --max 200000
+  uraid speed home --max 200M                  200 MiB a second
+  uraid speed home --min 0 --max 0             the limits of an array that starts
+  uraid speed home --min 1000000000            never wait for clients";
+
+/// Options of `uraid speed`.
+#[derive(Args, Debug)]
+pub(crate) struct SpeedArgs {
+    /// The array.
+    #[command(flatten)]
+    pub of: OneArray,
+    /// Above this speed, take at most a tenth of the time while clients are active: KiB a second of each member, or with
+    /// K, M, G; 0: 1000, as an array starts
+    #[arg(long, value_name = "SPEED", value_parser = parse_speed)]
+    pub min: Option<u64>,
+    /// Never be faster: KiB a second of each member, or with K, M, G; 0: no limit
+    #[arg(long, value_name = "SPEED", value_parser = parse_speed)]
+    pub max: Option<u64>,
+}
+
+/// KiB a second, from the text of a size.
+fn parse_speed(text: &str) -> Result<u64, SizeError> {
+    let sectors = parse_size_or_zero(text)?;
+    // Less than a KiB is not no limit.
+    Ok(sectors.0.div_ceil(2))
+}
+
 /// `uraid idle`.
-pub(crate) fn idle(args: &PassArgs) -> Result<(), ClientError> {
+pub(crate) fn idle(args: &OneArray) -> Result<(), ClientError> {
     steer(args, &Method::Idle {}, |answer, _| idle_text(answer))
 }
 
 /// `uraid freeze`.
-pub(crate) fn freeze(args: &PassArgs) -> Result<(), ClientError> {
+pub(crate) fn freeze(args: &OneArray) -> Result<(), ClientError> {
     steer(args, &Method::Freeze {}, |_, _| "resync, recovery, check and repair are paused".to_owned())
 }
 
 /// `uraid unfreeze`.
-pub(crate) fn unfreeze(args: &PassArgs) -> Result<(), ClientError> {
+pub(crate) fn unfreeze(args: &OneArray) -> Result<(), ClientError> {
     steer(args, &Method::Unfreeze {}, unfreeze_text)
 }
 
 /// Makes a call, and prints what `text` makes of the answer and the array's name.
-fn steer(args: &PassArgs, method: &Method, text: impl Fn(&Value, &str) -> String) -> Result<(), ClientError> {
+fn steer(args: &OneArray, method: &Method, text: impl Fn(&Value, &str) -> String) -> Result<(), ClientError> {
     let answer = client::find(args.array.as_deref(), args.control.as_deref())?.call(method)?;
     let name = name_in(&answer);
     print(&format!("{name}: {}\n", text(&answer, &name)));
@@ -86,5 +157,13 @@ mod tests {
         assert_eq!(unfreeze(false, false), format!("{passes} were not paused; {frozen}"));
         let idle = idle_text(&json!({ "ended": false, "continued": true }));
         assert_eq!(idle, "no check or repair runs; resync and recovery are not paused any more");
+    }
+    #[test]
+    fn a_speed_takes_the_units_of_a_size() {
+        assert_eq!(parse_speed("10M"), Ok(10_240));
+        assert_eq!(parse_speed("1000"), Ok(1000));
+        assert_eq!((parse_speed("0"), parse_speed("1s")), (Ok(0), Ok(1)));
+        let error = parse_speed("fast").unwrap_err().to_string();
+        assert!(error.starts_with("\"fast\" is not a size, expected a number with K, M, G"), "{error}");
     }
 }

@@ -1,11 +1,11 @@
 //! `uraid wait`: returns when no pass runs over the arrays any more.
-//! Owns: which arrays are waited for, the line on a terminal, the exit code. Not here: passes (`engine`), the figures
+//! Owns: its options and help texts, which arrays are waited for, the line on a terminal, the exit code. Not here: passes (`engine`), the figures
 //! (`pace`), how an array is asked (`client`).
 //! Invariant: an array is asked again and again with a connection each, so those that wait take no place of the control
 //! socket, however many they are.
 //! Spec: docs/md/behaviour.md#mdadms-reports: mdadm --wait.
 
-use crate::cli::WaitArgs;
+use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +14,36 @@ use uraid_control::client::{self, Client, ClientError};
 use uraid_control::log::{complain, warn};
 use uraid_control::report::Report;
 use uraid_serve::progress::{self, Moving};
+
+pub(crate) const WAIT: &str = "\
+Wait until no resync, recovery, check or repair of these arrays runs. One that `uraid freeze` has paused
+is waited for, too, until it continues and ends. On a terminal a line shows how far it is, how fast, and
+how long it takes; elsewhere nothing is printed. Any number of commands may wait for one array. If an
+array is stopped or takes no more writes meanwhile, the wait for it ends with an error.";
+
+pub(crate) const WAIT_AFTER: &str = "\
+EXAMPLES
+  uraid wait home
+  uraid wait home work; echo $?
+  uraid wait home disk7 && echo both were waited for
+  uraid wait --control /tmp/home.ctl
+
+EXIT CODES
+  Of several arrays the highest. 0 and 1 are those of `mdadm --wait`, 4 is uraid's own:
+  0  every array had a resync, recovery, check or repair, which has ended
+  1  an array had none: there was nothing to wait for, and the others were waited for
+  4  an array could not be asked, was stopped, or takes no more writes";
+
+/// Options of `uraid wait`.
+#[derive(Args, Debug)]
+pub(crate) struct WaitArgs {
+    /// The control socket of the process that serves the array
+    #[arg(long, value_name = "SOCK", conflicts_with = "arrays")]
+    pub control: Option<PathBuf>,
+    /// The name of each array, or one of its members
+    #[arg(required_unless_present = "control", value_name = "ARRAY")]
+    pub arrays: Vec<String>,
+}
 
 /// How often each array is asked.
 const PERIOD: Duration = Duration::from_millis(250);

@@ -3,10 +3,13 @@
 //! (`frontends`), what happens while arrays run (`session`).
 //! Invariant: privileges are dropped before any serving thread is started.
 
+pub(crate) mod args;
 mod search;
+mod spare_groups;
 
-use crate::cli::{Processors, ServeArgs, usage_error};
+use crate::arguments::{Processors, usage_error};
 use crate::shared::blank;
+use args::ServeArgs;
 use search::Search;
 use std::process::ExitCode;
 use uraid_arrays::Members;

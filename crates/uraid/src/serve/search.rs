@@ -6,7 +6,7 @@
 
 mod places;
 
-use crate::cli::ServeArgs;
+use super::args::ServeArgs;
 use crate::shared::block_devices::block_devices;
 use crate::shared::probe::Probe;
 use places::{Left, Looks};

@@ -4,8 +4,8 @@
 //! Invariant: every member is claimed and checked before any is changed. Nothing but this field is changed, so members
 //! that have it and members that have not are still of one array: the same command goes on.
 
+use super::args::{UpdateArgs, What as UpdateWhat};
 use super::{UpdateRefusal, open_all};
-use crate::cli::{UpdateArgs, UpdateWhat};
 use uraid_block::{SECTOR_BYTES, Sectors};
 use uraid_control::log::print;
 use uraid_control::names;

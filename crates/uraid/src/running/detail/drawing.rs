@@ -8,7 +8,7 @@
 //!                                  1     128   D4   D5    P  [D3]
 //! ```
 
-use crate::cli::ROWS_MAX;
+use super::args::ROWS_MAX;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -2,8 +2,9 @@
 //! Owns: its layout and its columns. Not here: the drawing (`drawing`).
 
 use super::DetailError;
+use super::args::GeometryArgs;
 use super::drawing::{Column, Drawing, Held};
-use crate::cli::{GeometryArgs, chunk_size, layout_number, usage_error};
+use crate::arguments::{chunk_size, layout_number, usage_error};
 use uraid_block::Sectors;
 use uraid_control::report::Report;
 use uraid_layout::{Layout, Level, Spec};

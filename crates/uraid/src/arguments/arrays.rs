@@ -16,7 +16,7 @@ impl MemberArrays {
     }
 
     /// The members of each `--array`, with the place of the first among all words.
-    pub(super) fn places(matches: &ArgMatches) -> Vec<(usize, Vec<&String>)> {
+    pub(crate) fn places(matches: &ArgMatches) -> Vec<(usize, Vec<&String>)> {
         let mut places = matches.indices_of(ID).into_iter().flatten();
         let occurrences = matches.get_occurrences::<String>(ID).into_iter().flatten();
         let members = occurrences.map(|members| members.collect::<Vec<&String>>());

@@ -1,18 +1,18 @@
 //! `uraid update` on the command line.
-//! Owns: its options and help texts. Not here: what it does (`offline::update`).
+//! Owns: its options and help texts. Not here: what it does (the parent).
 
-use super::usage_error_of;
-use clap::Args;
+use crate::arguments::usage_error_of;
+use clap::{Args, Command};
 use uraid_control::names::{parse_uuid, valid_host, valid_name};
 
-pub(super) const UPDATE: &str = "\
+pub(crate) const UPDATE: &str = "\
 Change the superblocks of a stopped array, as `mdadm --assemble --update=WHAT` does. The array is not
 started. All members must be named, and must work: a running, degraded or dirty array is refused.
 
 Every member is checked before any is changed. If it is interrupted, the array starts as it was
 before, or with all of the change; for uuid, see there.";
 
-pub(super) const UPDATE_AFTER: &str = "\
+pub(crate) const UPDATE_AFTER: &str = "\
 WHAT
   ppl       give a raid5 a partial parity log: then a crash needs no resync
   no-ppl    take it away: after a crash all of the array is resynced
@@ -105,7 +105,7 @@ impl UpdateArgs {
             }
             (_, _, _) => return (name, host),
         };
-        usage_error_of("update", wrong)
+        usage_error_of(UpdateArgs::augment_args(Command::new("update").bin_name("uraid update")), wrong)
     }
 }
 

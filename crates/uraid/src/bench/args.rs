@@ -1,11 +1,10 @@
 //! `uraid bench` on the command line.
 //! Owns: its options and help texts. Not here: what they mean together (`uraid_bench::Work`), what is measured
-//! (`uraid_bench`). Invariant: options that fio or create also has are spelled as there.
+//! (`uraid_bench`). Invariant: options that fio or create also have are spelled as there.
 
-use super::create::{Policy, consistency_policy, level};
-use super::number::number;
-use super::processors::{Processors, parse_processors};
-use super::time::{SPIN_TEXT, parse_spin, parse_time};
+use crate::arguments::{
+    Policy, Processors, SPIN_TEXT, consistency_policy, level, number, parse_processors, parse_spin, parse_time,
+};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_layout::Level;
 
-pub(super) const BENCH: &str = "\
+pub(crate) const BENCH: &str = "\
 Measure an array, and in the same run what its members give without it.
 
 Three things are driven by the same loop over the same members, in turn within each round, so that
@@ -43,7 +42,7 @@ Two uses need --destructive, because files and block devices lose what they hold
 trial array, and when an existing array is written. That array stays marked dirty and is made
 consistent when it is served the next time. Trial members are filled first, except block devices.";
 
-pub(super) const BENCH_AFTER: &str = "\
+pub(crate) const BENCH_AFTER: &str = "\
 EXAMPLES
   The engine on memory, 4 KiB random reads of a raid6:
       uraid bench -l 6 -n 8 -c 64K mem:64M --rw randread --bs 4K --iodepth 32
@@ -160,7 +159,7 @@ const OF_WORDS: [(&str, &[&str]); 2] = [
 
 /// The message about options that `kernels` or `nbd` do not take. `given` is as much of the command line as could be
 /// parsed; `command` is that of `uraid bench`.
-pub(super) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String> {
+pub(crate) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String> {
     let first = given.get_many::<String>("members")?.next()?;
     if first != "nbd" && given.value_source("beside") == Some(ValueSource::CommandLine) {
         return Some("--beside is of `bench nbd` only: it measures a server".to_owned());

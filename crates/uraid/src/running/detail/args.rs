@@ -1,14 +1,9 @@
-//! `uraid examine`, `uraid detail`, `uraid list` and `uraid mdstat` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`offline::examine`; `detail`, `list` and
-//! `mdstat` of `running`).
+//! `uraid detail` on the command line.
+//! Owns: its options and help texts. Not here: what it does (the parent).
 
-use super::arrays::MemberArrays;
-use super::create::level;
-use super::number::number;
-use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
+use crate::arguments::{MemberArrays, MemberTimeout, level, number};
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
-use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_control::report::MkfsOf;
@@ -16,25 +11,6 @@ use uraid_layout::Level;
 
 /// The most rows that a part of a drawing has.
 pub(crate) const ROWS_MAX: u64 = 64;
-
-pub(super) const EXAMINE: &str = "\
-Show what the superblock of each member says, in mdadm's words and order. Works on members in use.
-Times are in UTC. Fails when a member has no superblock, or a wrong one; one that is wrong only in
-its checksum is shown, with the sum that was expected.";
-
-pub(super) const EXAMINE_AFTER: &str = "\
-EXAMPLES
-  uraid examine disk0 disk1
-  uraid examine disk* | grep -E '^disk|Events|State'
-  uraid examine --json disk* | jq '.[] | {path, events, device_role}'
-  uraid examine --export disk0
-  uraid examine --brief disk* >> /etc/mdadm/mdadm.conf
-  uraid examine --scan
-
-FIELDS
-  State         clean; or active: written, and not stopped cleanly since
-  Events        changes of the array's state; the highest among the members is current
-  Array State   one letter per slot: A active, . missing, R being replaced";
 
 /// A file system whose mkfs is given its options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -54,33 +30,7 @@ impl From<FileSystem> for MkfsOf {
     }
 }
 
-/// Options of `uraid examine`.
-#[derive(Args, Debug)]
-#[command(group = ArgGroup::new("conf_lines").args(["brief", "scan"]).multiple(true))]
-pub(crate) struct ExamineArgs {
-    /// As one JSON array of one object per member: sizes and places in sectors, times in seconds since 1970
-    #[arg(long, conflicts_with_all = ["export", "brief"])]
-    pub json: bool,
-    /// As lines KEY=VALUE that mdadm prints too: MD_LEVEL, MD_UUID, ...
-    #[arg(short = 'Y', long, conflicts_with = "brief")]
-    pub export: bool,
-    /// One ARRAY line per array for mdadm.conf, with which mdadm assembles it: for arrays that the kernel runs
-    #[arg(short, long)]
-    pub brief: bool,
-    /// As --brief, and without MEMBER of all block devices that have a superblock
-    #[arg(short, long, conflicts_with_all = ["json", "export"])]
-    pub scan: bool,
-    /// With --brief or --scan: the level, the number of slots and the members too
-    #[arg(short, long, requires = "conf_lines")]
-    pub verbose: bool,
-    #[command(flatten)]
-    pub member_timeout: MemberTimeout,
-    /// What to look at
-    #[arg(required_unless_present = "scan", value_name = "MEMBER")]
-    pub members: Vec<PathBuf>,
-}
-
-pub(super) const DETAIL: &str = "\
+pub(crate) const DETAIL: &str = "\
 Show the state of an array: from the process that serves it, or, when it does not run, from its
 members: which are left out and why, which were not given, what would keep it from starting, and
 which are in use by another process or the kernel. Then it prints lines that you can copy: options
@@ -99,7 +49,7 @@ With --draw, show which chunk lies where: a row of the table is a chunk of every
 member. Without an array it draws the one that --level, --raid-devices, --layout, --chunk and
 --size describe, as `create` would lay it out.";
 
-pub(super) const DETAIL_AFTER: &str = "\
+pub(crate) const DETAIL_AFTER: &str = "\
 EXAMPLES
   uraid detail home
   uraid detail --json home
@@ -181,22 +131,6 @@ pub(crate) struct DetailArgs {
     pub named: Vec<String>,
 }
 
-/// How long members are waited for.
-#[derive(Args, Debug)]
-pub(crate) struct MemberTimeout {
-    /// How long a member may take to answer; after that it counts as unreadable. 100ms to 1440m, a bare number is in
-    /// seconds, or 0: no limit
-    #[arg(long, value_name = "TIME", value_parser = parse_member_timeout, default_value = MEMBER_TIMEOUT_TEXT)]
-    member_timeout: Duration,
-}
-
-impl MemberTimeout {
-    /// `None`: for ever.
-    pub(crate) fn limit(&self) -> Option<Duration> {
-        (!self.member_timeout.is_zero()).then_some(self.member_timeout)
-    }
-}
-
 /// A geometry without members: `uraid detail --draw --level ...`.
 #[derive(Args, Debug)]
 pub(crate) struct GeometryArgs {
@@ -216,58 +150,4 @@ pub(crate) struct GeometryArgs {
     /// With --level: data on each member, for linear and raid0 also as one size for each: 1G,2G,2G [default: 1G]
     #[arg(short = 'z', long, value_name = "SIZE", value_parser = parse_size, value_delimiter = ',', requires = "level")]
     pub size: Vec<Sectors>,
-}
-
-pub(super) const LIST_AFTER: &str = "\
-EXAMPLES
-  uraid list
-  uraid list --json
-
-An array of another user is named on stderr in place of its line, and the exit code is 1 then.";
-
-/// Options of `uraid list`.
-#[derive(Args, Debug)]
-pub(crate) struct ListArgs {
-    /// As one JSON array
-    #[arg(long)]
-    pub json: bool,
-}
-
-pub(super) const MDSTAT: &str = "\
-Show the arrays that run now in the format of /proc/mdstat: level, members with their numbers, size
-in KiB, slots, and while a resync, recovery or check runs a line with its speed and the minutes that
-are left. A repair is shown as `resync`, as by md. The arrays are those that `uraid list` shows; those
-of the kernel are not among them.";
-
-pub(super) const MDSTAT_AFTER: &str = "\
-EXAMPLES
-  uraid mdstat
-  watch uraid mdstat
-  uraid mdstat --json | jq '.[] | {name, state, resync, recovery}'
-
-  Personalities : [linear] [raid0] [raid1] [raid10] [raid4] [raid5] [raid6]
-  md127 : active raid5 disk0[0] disk1[1] disk2[2](F) disk3[3](S)
-        2093056 blocks super 1.2 level 5, 512k chunk, algorithm 2 [3/2] [UU_]
-
-  md126 : active raid1 disk4[0] disk5[1]
-        1046528 blocks super 1.2 [2/2] [UU]
-        [==>..................]  resync = 12.6% (132096/1046528) finish=0.4min speed=33024K/sec
-
-  unused devices: <none>
-
-MARKS
-  [3]                 the member's number in the superblocks' table
-  (F), (S)            faulty, spare
-  [3/2] [UU_]         two of three slots have a member in sync
-  broken              the array takes no more writes: `uraid detail` says why
-  resync=PENDING      the resync waits: the array takes no writes now, or `uraid freeze` has paused it
-A blank in a name shows as _. --json has the objects of `uraid list --json`, with whole paths. An array
-of another user is named on stderr, and the exit code is 1 then.";
-
-/// Options of `uraid mdstat`.
-#[derive(Args, Debug)]
-pub(crate) struct MdstatArgs {
-    /// As one JSON array
-    #[arg(long)]
-    pub json: bool,
 }

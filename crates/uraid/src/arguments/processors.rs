@@ -21,7 +21,7 @@ impl Processors {
 }
 
 /// Parses `0-3`, `2,4,6`, `0,4-7`. Fails if this process may not run on one of them.
-pub(super) fn parse_processors(text: &str) -> Result<Processors, String> {
+pub(crate) fn parse_processors(text: &str) -> Result<Processors, String> {
     let is_none = || format!("{text:?} is not a list of processors, expected one like 0-3 or 2,4,6");
     let number = |text: &str| text.parse::<u16>().map_err(|_| is_none());
     let mut list: Vec<u16> = Vec::new();

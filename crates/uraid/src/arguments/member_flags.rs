@@ -21,7 +21,7 @@ struct Word {
 }
 
 /// The id of the argument that takes an array and members of it.
-pub(super) const ARRAY_AND_MEMBERS: &str = "array_and_members";
+pub(crate) const ARRAY_AND_MEMBERS: &str = "array_and_members";
 
 const WRITE_MOSTLY: Word = Word {
     long: "write-mostly",
@@ -153,7 +153,7 @@ fn flags_of(matches: &ArgMatches, words: &[Word], places: &[Place]) -> Result<Ve
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command as Verb};
+    use crate::cli::{Change, Cli, Command as Verb};
     use clap::Parser;
     use uraid_format::MemberFlag::{FailFast, WriteMostly};
 
@@ -162,7 +162,7 @@ mod tests {
         let parsed = Cli::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
         let flags = if let Verb::Create(args) = &parsed.command {
             &args.flags.0
-        } else if let Verb::Add(args) = &parsed.command {
+        } else if let Verb::Change(Change::Add(args)) = &parsed.command {
             &args.flags.0
         } else {
             panic!("neither create nor add")

@@ -1,10 +1,10 @@
 //! `uraid mount` and `uraid umount` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::mount`).
+//! Owns: their options and help texts. Not here: what they do (the parent).
 
 use clap::Args;
 use std::path::PathBuf;
 
-pub(super) const MOUNT: &str = "\
+pub(crate) const MOUNT: &str = "\
 Mount the file system of an array at DIR, in one command: serve the array as a file (`uraid serve
 --fuse`) if it does not run, attach a loop device to that file, and mount that. On a kernel without
 FUSE, and with --nbd, the kernel's NBD driver takes the place of both. If a step fails, those before it
@@ -14,7 +14,7 @@ ARRAY is the name of an array that runs, or one of its members; or the members o
 run. The process that serves it stays in the background, and `uraid umount DIR` stops it. It is
 an array like any other meanwhile: `uraid list`, `detail`, `fail`, `add` and so on take its name.";
 
-pub(super) const MOUNT_AFTER: &str = "\
+pub(crate) const MOUNT_AFTER: &str = "\
 EXAMPLES
   uraid mount disk0 disk1 disk2 /mnt
   uraid mount --read-only --run disk0 disk2 /mnt
@@ -63,11 +63,11 @@ impl MountArgs {
     }
 }
 
-pub(super) const UMOUNT: &str = "\
+pub(crate) const UMOUNT: &str = "\
 Undo `uraid mount`: unmount DIR, detach the loop device, and stop the array if `uraid mount` has started
 its server. Refused if the file system is in use. For root.";
 
-pub(super) const UMOUNT_AFTER: &str = "\
+pub(crate) const UMOUNT_AFTER: &str = "\
 EXAMPLES
   uraid umount /mnt";
 

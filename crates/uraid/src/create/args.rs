@@ -1,19 +1,17 @@
-//! `uraid create` and `uraid zero-superblock` on the command line.
-//! Owns: their options and help texts. Not here: what they do (`crate::create`, `offline::zero`).
+//! `uraid create` on the command line.
+//! Owns: its options and help texts. Not here: what it does (the parent).
 
-use super::arrays::MemberArrays;
-use super::member_flags::CreateFlags;
-use super::number::number;
+use crate::arguments::{
+    BitmapPlace, CreateFlags, MemberArrays, Policy, bitmap_place, consistency_policy, level, number, write_behind,
+};
 use clap::Args;
-use std::fmt;
 use uraid_block::Sectors;
 use uraid_block::sizes::{MemberSize, parse_member_size, parse_size};
 use uraid_control::names::{parse_uuid, valid_host, valid_name};
 use uraid_format::Version;
-use uraid_format::bitmap::WRITE_BEHIND_MAX;
-use uraid_layout::{Level, default_chunk, default_layout, parse_layout};
+use uraid_layout::Level;
 
-pub(super) const CREATE: &str = "\
+pub(crate) const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.
 
 Every member is checked before any is changed. A member that carries another array, a partition
@@ -31,7 +29,7 @@ write-mostly` and `uraid failfast` change that later.
 With --array, once for each slot, the members are existing arrays. create starts them, makes them
 consistent if they are not, and stops them. An array whose members are arrays cannot be a member.";
 
-pub(super) const CREATE_AFTER: &str = "\
+pub(crate) const CREATE_AFTER: &str = "\
 EXAMPLES
   A mirror of two files:
       uraid create --level 1 --raid-devices 2 --name home a.img b.img
@@ -140,94 +138,6 @@ impl CreateArgs {
     }
 }
 
-pub(super) const ZERO: &str = "\
-Wipe the superblock of members, so that nothing assembles them any more. The data behind it is
-left alone. Members in use are refused, and all are checked before any is changed.";
-
-pub(super) const ZERO_AFTER: &str = "\
-EXAMPLES
-  uraid zero-superblock disk0 disk1
-  uraid zero-superblock --force broken-disk";
-
-/// Options of `uraid zero-superblock`.
-#[derive(Args, Debug)]
-pub(crate) struct ZeroArgs {
-    /// Wipe damaged superblocks too
-    #[arg(short, long)]
-    pub force: bool,
-    /// The members to wipe
-    #[arg(required = true, value_name = "MEMBER")]
-    pub members: Vec<String>,
-}
-
-/// How an array is made consistent after a crash.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Policy {
-    /// By a resync of everything.
-    Resync,
-    /// By a write-intent bitmap.
-    Bitmap,
-    /// By a partial parity log.
-    Ppl,
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Policy::Resync => "resync",
-            Policy::Bitmap => "bitmap",
-            Policy::Ppl => "ppl",
-        })
-    }
-}
-
-pub(super) fn consistency_policy(text: &str) -> Result<Policy, String> {
-    match text {
-        "resync" => Ok(Policy::Resync),
-        "bitmap" => Ok(Policy::Bitmap),
-        "ppl" => Ok(Policy::Ppl),
-        "journal" => Err("uraid makes no arrays with a journal, expected resync, bitmap or ppl".to_owned()),
-        other => Err(format!("no such policy: {other}, expected resync, bitmap or ppl")),
-    }
-}
-
-/// Where an array has its bitmap.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BitmapPlace {
-    /// Nowhere.
-    None,
-    /// Beside each superblock.
-    Internal,
-}
-
-impl fmt::Display for BitmapPlace {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            BitmapPlace::None => "none",
-            BitmapPlace::Internal => "internal",
-        })
-    }
-}
-
-/// Reads how many writes may be behind.
-pub(super) fn write_behind(text: &str) -> Result<u32, String> {
-    let found = text.parse().ok().filter(|found| (1..=WRITE_BEHIND_MAX).contains(found));
-    found.ok_or_else(|| format!("{text} writes may not be behind, expected 1 to {WRITE_BEHIND_MAX}"))
-}
-
-/// Reads where a bitmap is to be.
-pub(super) fn bitmap_place(text: &str) -> Result<BitmapPlace, String> {
-    match text {
-        "none" => Ok(BitmapPlace::None),
-        "internal" => Ok(BitmapPlace::Internal),
-        "clustered" => {
-            Err("uraid makes no clustered bitmaps, expected internal or none: hosts do not share an array".to_owned())
-        }
-        "lockless" => Err("uraid makes no lockless bitmaps (version 6), expected internal or none".to_owned()),
-        other => Err(format!("no such bitmap: {other}, expected internal or none; md is giving up bitmaps in files")),
-    }
-}
-
 fn metadata_version(text: &str) -> Result<Version, String> {
     match Version::parse(text) {
         Some(Version::V0_90) => {
@@ -235,29 +145,5 @@ fn metadata_version(text: &str) -> Result<Version, String> {
         }
         Some(version) => Ok(version),
         None => Err(format!("no such version: {text}, expected 1.0, 1.1 or 1.2")),
-    }
-}
-
-/// Any of the spellings that mdadm accepts.
-pub(super) fn level(text: &str) -> Result<Level, String> {
-    Level::parse(text)
-        .ok_or_else(|| format!("no such level: {text}, expected linear, raid0, raid1, raid4, raid5, raid6 or raid10"))
-}
-
-/// The layout number that `--layout` means, or that `create` chooses; ends the process when the level has no such layout.
-pub(crate) fn layout_number(level: Level, option: Option<&str>) -> u32 {
-    let Some(text) = option else { return default_layout(level) };
-    parse_layout(level, text).unwrap_or_else(|| {
-        super::usage_error(&format!("{level} has no layout {text:?}; see LAYOUTS in create's --help"))
-    })
-}
-
-/// The chunk that `--chunk` means, or that `create` chooses. raid1 has none, whatever the option says.
-pub(crate) fn chunk_size(level: Level, option: Option<Sectors>) -> Sectors {
-    match level {
-        Level::Raid1 => Sectors::ZERO,
-        Level::Linear | Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {
-            option.unwrap_or_else(|| default_chunk(level))
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! Words that stand where members do, and are running arrays.
-//! Owns: saying so after a command has failed. Not here: words that come in another order (`words`).
+//! Owns: saying so after a command has failed. Not here: words that come in another order (`running::words`).
 //! Invariant: it is asked only after a failure, and changes nothing.
 
-use crate::cli::Command;
+use super::Command;
 use uraid_control::asking;
 use uraid_control::client;
 use uraid_control::log::warn;
@@ -23,28 +23,10 @@ pub(crate) fn explain(command: &Command) {
         Command::Create(_)
         | Command::Detail(_)
         | Command::Doctor(_)
-        | Command::Fail(_)
-        | Command::Add(_)
-        | Command::ReAdd(_)
-        | Command::Replace(_)
-        | Command::WriteMostly(_)
-        | Command::Failfast(_)
-        | Command::Remove(_)
-        | Command::Bitmap(_)
-        | Command::Check(_)
-        | Command::Repair(_)
-        | Command::Idle(_)
-        | Command::Freeze(_)
-        | Command::Unfreeze(_)
-        | Command::Speed(_)
-        | Command::Readonly(_)
-        | Command::Readwrite(_)
-        | Command::Stop(_)
+        | Command::Change(_)
+        | Command::Look(_)
         | Command::Mount(_)
         | Command::Umount(_)
-        | Command::List(_)
-        | Command::Mdstat(_)
-        | Command::Wait(_)
         | Command::Bench(_) => return,
     };
     let is_absent = |word: &&String| {

@@ -1,11 +1,11 @@
 //! `uraid serve` on the command line.
-//! Owns: its options and help texts. Not here: what it does (`crate::serve`).
+//! Owns: its options and help texts. Not here: what it does (the parent).
 
-use super::arrays::MemberArrays;
-use super::number::number;
-use super::processors::{Processors, parse_processors};
 use super::spare_groups::SpareGroups;
-use super::time::{MEMBER_TIMEOUT_TEXT, SPIN_TEXT, parse_member_timeout, parse_spin, parse_wait};
+use crate::arguments::{
+    MEMBER_TIMEOUT_TEXT, MemberArrays, Processors, SPIN_TEXT, number, parse_member_timeout, parse_processors,
+    parse_spin, parse_wait,
+};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use uraid_control::names::parse_uuid;
 use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
 
-pub(super) const SERVE: &str = "\
+pub(crate) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD, with --fuse also as files, until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
 
 The members' superblocks decide which of them are current; stale and foreign ones are left out,
@@ -37,7 +37,7 @@ monitor. When one of them lacks a member and has no spare, the smallest spare th
 leaves another one that is whole, and is recovered there. At the next start the same command line
 is right: members of arrays of one group are told apart by their superblocks.";
 
-pub(super) const SERVE_AFTER: &str = "\
+pub(crate) const SERVE_AFTER: &str = "\
 EXAMPLES
   uraid serve disk0 disk1 disk2 disk3
   uraid serve --background disk0 disk1 disk2 disk3

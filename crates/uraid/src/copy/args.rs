@@ -1,9 +1,7 @@
 //! `uraid copy` on the command line.
-//! Owns: its options and help texts. Not here: what it does (`crate::copy`).
+//! Owns: its options and help texts. Not here: what it does (the parent).
 
-use super::arrays::MemberArrays;
-use super::create::level;
-use super::number::number;
+use crate::arguments::{MemberArrays, level, number};
 use clap::Args;
 use std::path::PathBuf;
 use uraid_block::Sectors;
@@ -11,7 +9,7 @@ use uraid_block::sizes::{parse_size, parse_size_or_zero};
 use uraid_format::Version;
 use uraid_layout::Level;
 
-pub(super) const COPY: &str = "\
+pub(crate) const COPY: &str = "\
 Copy all the bytes of an array to a file, a block device or a pipe, without serving it.
 
 The members are opened for reading only and never written, whatever state they are in. Missing
@@ -44,7 +42,7 @@ to the next. It prints what it tried and how sure it is. With OUT as the last ar
 by the best candidate if that one is clearly ahead of the others; otherwise choose one with
 --candidate N. Without OUT it only prints the ranking.";
 
-pub(super) const COPY_AFTER: &str = "\
+pub(crate) const COPY_AFTER: &str = "\
 EXAMPLES
   uraid copy disk0 disk1 disk2 disk3 rescued.img
   uraid copy --force disk0 disk2 disk3 rescued.img

@@ -2,7 +2,7 @@
 //! Owns: [`SpareGroups`]: which array shares its spares with which others. Not here: when a spare moves
 //! (`uraid_serve::spare_groups`).
 
-use super::arrays::MemberArrays;
+use crate::arguments::MemberArrays;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
@@ -64,7 +64,7 @@ fn group_name(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, Command as Verb};
+    use crate::cli::{Cli, Command as Verb};
     use clap::Parser;
 
     fn groups(line: &str) -> Result<Vec<Option<String>>, String> {

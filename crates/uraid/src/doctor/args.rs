@@ -1,12 +1,12 @@
 //! `uraid doctor` on the command line.
-//! Owns: its options and help texts. Not here: what it does (`crate::doctor`).
+//! Owns: its options and help texts. Not here: what it does (the parent).
 
 use clap::Args;
 use std::path::PathBuf;
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 
-pub(super) const DOCTOR: &str = "\
+pub(crate) const DOCTOR: &str = "\
 Say what of an array costs I/O or safety, and what helps: how partitions and file systems lie on its
 chunks and stripes, how members lie on their drives, what a crash would cost. The figures of each cost
 come from the planner that performs the writes.
@@ -21,7 +21,7 @@ array under the file is found if it is mounted by a loop device on a file of `ur
 `uraid mount` does it; otherwise name the array, and with --at the sector of it where the block device
 of the file system begins.";
 
-pub(super) const DOCTOR_AFTER: &str = "\
+pub(crate) const DOCTOR_AFTER: &str = "\
 EXAMPLES
   uraid doctor home
   uraid doctor disk0 disk1 disk2 disk3
