@@ -19,4 +19,4 @@ pub mod stack;
 pub use lines::progress;
 pub use offline::{copy_reader, one_shot};
 pub use opening::{cautions, metadata, nested};
-pub use stack::{assembly, roster};
+pub use stack::assembly;

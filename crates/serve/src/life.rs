@@ -16,7 +16,7 @@ use crate::overseer::paths::WAITS_MAX;
 use crate::overseer::spare_groups;
 use crate::session::message::Message;
 use crate::session::{FIRST, Session, Setup, Station};
-use crate::stack::{Stack, StackError};
+use crate::stack::{RunningStack, StackError};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub fn run(setup: Setup) -> Result<(), StackError> {
 
 /// Releases the members that have answered all requests, whether or not their arrays stopped cleanly: every thread has
 /// ended, so nothing reads or writes them any more. Members in `left` may still work on earlier requests.
-fn let_others_claim_but(stack: &Stack, left: &[String]) {
+fn let_others_claim_but(stack: &RunningStack, left: &[String]) {
     let is_known = |name: &String| stack.claimed().any(|(_, member)| member.name() == name);
     // If a name in `left` is unknown, it may stand for any member, so release none.
     if left.iter().all(is_known) {
@@ -61,7 +61,7 @@ fn let_others_claim_but(stack: &Stack, left: &[String]) {
 }
 
 /// Reports the members for which the kernel keeps this process, although the arrays are stopped.
-fn say_left_behind(stack: &Stack, members: &[String]) {
+fn say_left_behind(stack: &RunningStack, members: &[String]) {
     for member in members {
         let found = stack.claimed().find(|(_, claimed)| claimed.name() == member);
         let array = found.map_or("all arrays", |(index, _)| &stack.array(index).name);

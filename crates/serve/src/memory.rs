@@ -4,7 +4,7 @@
 //! Invariant: the memory is counted as if all buffers were full. Every arena has at least the minimum that the engine
 //! and the server need.
 
-use crate::stack::{CLIENT_BLOCKS, Stack};
+use crate::stack::{AssembledStack, CLIENT_BLOCKS};
 use uraid_block::buffer::{LARGE_BLOCK_BYTES, SMALL_BLOCK_BYTES};
 use uraid_host::{ARENAS, ArenaBlocks, CLIENT_ARENA, NoMemory, ensure_memory};
 
@@ -163,7 +163,7 @@ pub(crate) fn block_bytes(blocks: &ArenaBlocks) -> u64 {
 
 /// The buffers of a server of these arrays with these frontends. Fails if the system does not have the memory.
 pub fn plan(
-    stack: &Stack,
+    stack: &AssembledStack,
     shards: u16,
     frontends: &[&dyn TakesMemory],
     limit: Option<u64>,

@@ -8,7 +8,7 @@ use crate::frontend::nbd::{Address, NbdPlan};
 use crate::frontend::{ArrayExport, FrontendPlan, Frontends};
 use crate::memory::Share;
 use crate::opening::{ServeError, Timeouts};
-use crate::stack::{Assembled, Stack};
+use crate::stack::{Assembled, AssembledStack};
 use std::path::{Path, PathBuf};
 use uraid_arrays::ArrayIndex;
 use uraid_control::device_name::{DeviceName, Named};
@@ -41,7 +41,11 @@ pub struct Places {
 }
 
 /// The frontends that are asked for. None of them is open yet.
-pub fn plans(places: &Places, stack: &Stack, timeouts: &Timeouts) -> Result<Vec<Box<dyn FrontendPlan>>, ServeError> {
+pub fn plans(
+    places: &Places,
+    stack: &AssembledStack,
+    timeouts: &Timeouts,
+) -> Result<Vec<Box<dyn FrontendPlan>>, ServeError> {
     let served = stack.tops();
     if served.len() > 1 && (places.control.is_some() || places.export_name.is_some()) {
         return Err(ServeError::OneName { count: served.len() });
@@ -84,7 +88,7 @@ fn nbd_plan(places: &Places, first: &str, timeouts: Timeouts) -> Result<NbdPlan,
 pub fn listen(
     places: &Places,
     plans: Vec<Box<dyn FrontendPlan>>,
-    stack: &Stack,
+    stack: &AssembledStack,
     shards: u16,
     share: Share,
     timeouts: &Timeouts,
@@ -114,7 +118,7 @@ fn device_name(array: &Assembled) -> DeviceName {
 }
 
 /// `--control` is for the served array; its member arrays have theirs beside it.
-fn control_socket(control: Option<&Path>, stack: &Stack, index: ArrayIndex) -> Result<PathBuf, ServeError> {
+fn control_socket(control: Option<&Path>, stack: &AssembledStack, index: ArrayIndex) -> Result<PathBuf, ServeError> {
     let name = &stack.array(index).name;
     match control {
         None => runtime_socket(name, "ctl"),

@@ -7,7 +7,7 @@
 //! A task may be of another crate: it borrows the arrays, so that not even their end is compiled there.
 
 use crate::lines::progress::PassLines;
-use crate::stack::{Assembled, Stack, StackError};
+use crate::stack::{Assembled, AssembledStack, StackError};
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -75,7 +75,7 @@ impl Arrays {
 /// byte of any member changes, and the outcome is the task's. Otherwise a dirty array is resynced before the task runs.
 /// A signal ends the resync; the steps after it are short and run to their end.
 pub fn run<T: Send>(
-    stack: &Stack,
+    stack: &AssembledStack,
     read_only: bool,
     task: impl AsyncFn(&Arrays) -> T + Send + Sync,
 ) -> Result<T, StackError> {
@@ -104,7 +104,7 @@ impl<T: Send, F: AsyncFn(&Arrays) -> T + Send + Sync> Task for TypedTask<T, F> {
 }
 
 #[inline(never)]
-fn run_task(stack: &Stack, read_only: bool, task: &dyn Task) -> Result<(), StackError> {
+fn run_task(stack: &AssembledStack, read_only: bool, task: &dyn Task) -> Result<(), StackError> {
     let setup = Setup {
         arrays: stack.setups(read_only),
         shards: 1,
@@ -124,13 +124,13 @@ fn run_task(stack: &Stack, read_only: bool, task: &dyn Task) -> Result<(), Stack
     Ok(())
 }
 
-async fn stop(stack: &Stack, array: &HostArray, index: ArrayIndex) -> Result<(), StackError> {
+async fn stop(stack: &AssembledStack, array: &HostArray, index: ArrayIndex) -> Result<(), StackError> {
     let before = array.status();
     let stopped = array.stop().await;
     stopped.map_err(|error| stack.stop_error(index, &before, &array.status(), error))
 }
 
-async fn start(stack: &Stack, on: &OnShard, index: ArrayIndex, read_only: bool) -> Result<(), StackError> {
+async fn start(stack: &AssembledStack, on: &OnShard, index: ArrayIndex, read_only: bool) -> Result<(), StackError> {
     // A read-only task handles signals itself. A signal that came during an earlier start is still there.
     let signal = (!read_only).then(|| on.local.terminated());
     let told_to_end = async {

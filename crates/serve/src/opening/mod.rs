@@ -15,8 +15,7 @@ use crate::memory::MemoryError;
 use crate::opening::metadata::{ClaimError, MetadataError};
 use crate::opening::nested::NestedError;
 use crate::stack::assembly::{self, NamedError};
-use crate::stack::roster::Roster;
-use crate::stack::{Assembled, Stack, StackError};
+use crate::stack::{Assembled, AssembledStack, StackError};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -145,7 +144,7 @@ pub fn stack(
     may_be_members: bool,
     options: &AssembleOptions,
     timeouts: &Timeouts,
-) -> Result<Stack, ServeError> {
+) -> Result<AssembledStack, ServeError> {
     let mut arrays = if spare_groups.iter().any(Option::is_some) {
         let access = access(options);
         let opened = groups.iter().map(|members| open(members, access, timeouts));
@@ -158,7 +157,7 @@ pub fn stack(
     for (array, group) in arrays.iter_mut().zip(spare_groups) {
         array.spare_group.clone_from(group);
     }
-    let stack = Stack::new(arrays, options.force);
+    let stack = AssembledStack::new(arrays, options.force);
     if may_be_members { Ok(nested::raise(stack, options)?) } else { Ok(stack) }
 }
 
@@ -251,8 +250,8 @@ impl Opened {
         });
         let left_out = self.left_out.iter().cloned().chain(refused).collect();
         let name = names::short_name(&plan.template.set_name.as_str(), &plan.template.set_uuid);
-        let (members, roster) = (Members::Claimed(members), Roster::default());
-        Assembled { name, plan, members, roster, left_out, spare_group: None }
+        let members = Members::Claimed(members);
+        Assembled { name, plan, members, left_out, spare_group: None }
     }
 }
 

@@ -4,8 +4,7 @@
 
 use crate::offline::one_shot::{self, Arrays};
 use crate::stack::assembly::{self, NamedError};
-use crate::stack::roster::Roster;
-use crate::stack::{Assembled, Stack, StackError};
+use crate::stack::{Assembled, AssembledStack, StackError};
 use uraid_arrays::{ArrayIndex, Members};
 use uraid_block::{IoError, SECTOR_BYTES, Sector, Sectors};
 use uraid_control::log::warn;
@@ -30,7 +29,7 @@ pub enum NestedError {
 
 /// Adds the array that the arrays of `stack` make up, or returns the same stack if they have no superblocks. An array
 /// that is not a member is left out, and this is reported.
-pub fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedError> {
+pub fn raise(stack: AssembledStack, options: &AssembleOptions) -> Result<AssembledStack, NestedError> {
     let found = one_shot::run(&stack, true, look)?;
     let mut carriers = Vec::new();
     let mut bitmaps = Vec::new();
@@ -79,8 +78,8 @@ pub fn raise(stack: Stack, options: &AssembleOptions) -> Result<Stack, NestedErr
         plan.refused.iter().map(|refused| (carried_by[refused.candidate].clone(), refused.reason.to_string()));
     left_out.extend(refused.map(|(path, reason)| LeftOut { path, reason }));
     let members = Members::Arrays((0..arrays.len()).map(ArrayIndex).collect());
-    arrays.push(Assembled { name, plan, members, roster: Roster::default(), left_out, spare_group: None });
-    Ok(Stack::new(arrays, stack.force))
+    arrays.push(Assembled { name, plan, members, left_out, spare_group: None });
+    Ok(AssembledStack::new(arrays, stack.settings.force))
 }
 
 /// The superblock on an array is unusable.

@@ -7,11 +7,11 @@
 use super::Overseer;
 use crate::opening::metadata::{self, ClaimError, MetadataError};
 use crate::session::message::Message;
+use crate::stack::MadeOf;
 use crate::stack::roster::MemberPath;
 use crate::stack::roster::Seat;
 use serde_json::{Value, json};
 use std::time::Duration;
-use uraid_arrays::Members;
 use uraid_block::local::{Either, race};
 use uraid_block::{IoError, SECTOR_BYTES, Sectors};
 use uraid_control::asking;
@@ -266,7 +266,7 @@ impl Overseer {
 
     /// The claim of a member's device, if it is one and was not let go.
     pub(crate) fn claim_of(&self, index: usize) -> Option<Claimed> {
-        self.assembled().roster.seat(index).claim()
+        self.running().roster.seat(index).claim()
     }
 
     /// Whether a device of this size has room for this array's data. `Err(None)`: the array takes no member now.
@@ -349,9 +349,9 @@ impl Overseer {
 
     /// Whether the array takes members now.
     fn check_can_join(&self) -> Result<(), RpcError> {
-        match &self.assembled().members {
-            Members::Claimed(_) => self.vacancy().map(|_| ()),
-            Members::Arrays(_) => Err(refused(
+        match &self.running().made_of {
+            MadeOf::Devices => self.vacancy().map(|_| ()),
+            MadeOf::Arrays(_) => Err(refused(
                 self.name(),
                 "its members are arrays, and one cannot be added while it runs: stop it and use `uraid serve` with all of \
                  them",
@@ -386,7 +386,7 @@ impl Overseer {
     /// Why a device cannot be claimed a second time. A member that was removed keeps its claim until all of its
     /// requests are answered: a late write must not reach the device after it has become a member again.
     fn claimed_already(&self, name: &str, claimed_as: &str) -> RpcError {
-        let seats = self.assembled().roster.seats().zip(self.array.status().members);
+        let seats = self.running().roster.seats().zip(self.array.status().members);
         let named = seats.enumerate().filter(|(_, (seat, _))| seat.name == claimed_as);
         match named.map(|(index, (_, state))| (index, state)).last() {
             Some((index, MemberState::Faulty { operation, .. })) => {
@@ -421,7 +421,7 @@ impl Overseer {
     /// the array.
     fn check_content(&self, candidate: &Candidate, force: bool) -> Result<(), RpcError> {
         let Candidate { name, former, marks, .. } = candidate;
-        let own = &self.assembled().plan.template.set_uuid;
+        let own = &self.running().plan.template.set_uuid;
         let events = self.status().events;
         match former.as_ref().map(|former| &former.superblock) {
             _ if force => Ok(()),
@@ -449,7 +449,7 @@ impl Overseer {
 
     fn check_re_add(&self, candidate: &Candidate) -> Result<(), RpcError> {
         let Candidate { name, former, .. } = candidate;
-        let own = &self.assembled().plan.template.set_uuid;
+        let own = &self.running().plan.template.set_uuid;
         let Some(former) = former else {
             return Err(refused(name, "has no superblock, so it never was a member: `uraid add` adds it"));
         };
@@ -503,7 +503,7 @@ impl Overseer {
         })
         .await?;
         let index = self.array.reserve(superblock).map_err(|error| refused(name, with_causes(&error)))?;
-        self.assembled().roster.add(index, seat);
+        self.running().roster.add(index, seat);
         self.session.seat(|| Message::Install(self.index, index, claim.clone())).await;
         Ok(index)
     }
@@ -539,7 +539,7 @@ impl Overseer {
     async fn let_go(&self, index: usize) {
         assert_eq!(self.array.status().members[index], MemberState::Removed, "no request reaches it");
         self.session.seat(|| Message::LetGo(self.index, index)).await;
-        self.assembled().roster.seat(index).let_go();
+        self.running().roster.seat(index).let_go();
     }
 
     /// The member that a caller names by path, or by the slot that it had when it failed.

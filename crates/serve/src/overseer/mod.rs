@@ -22,7 +22,7 @@ use crate::lines::frozen;
 use crate::lines::pace::Pace;
 use crate::overseer::paths::MemberPaths;
 use crate::session::Session;
-use crate::stack::Assembled;
+use crate::stack::Running;
 use crate::stack::roster::MemberPath;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -101,7 +101,7 @@ impl Overseer {
         }
     }
 
-    fn assembled(&self) -> &Assembled {
+    fn running(&self) -> &Running {
         self.session.setup().stack.array(self.index)
     }
 
@@ -112,7 +112,7 @@ impl Overseer {
 
     /// The array's name.
     pub(crate) fn name(&self) -> &str {
-        &self.assembled().name
+        &self.running().name
     }
 
     /// The name of member `index` of the plan on the command line.
@@ -127,7 +127,7 @@ impl Overseer {
 
     /// The group of arrays with which it shares its spares.
     pub(crate) fn spare_group(&self) -> Option<&str> {
-        self.assembled().spare_group.as_deref()
+        self.running().spare_group.as_deref()
     }
 
     /// Whether spares may take slots now: the array is open, and its passes are not paused (`uraid freeze`).
@@ -141,7 +141,7 @@ impl Overseer {
     }
 
     fn member_paths(&self, index: usize) -> &MemberPath {
-        &self.assembled().roster.seat(index).path
+        &self.running().roster.seat(index).path
     }
 
     /// The names of the other arrays of the process, which stop together with this one.
@@ -159,7 +159,7 @@ impl Overseer {
             return if number < status.slots { Ok(Slot(number)) } else { Err(unknown()) };
         }
         let stack = &self.session.setup().stack;
-        let left_out = self.assembled().left_out.iter().find(|left| stack.is_path_of(self.index, &left.path, member));
+        let left_out = self.running().left_out.iter().find(|left| stack.is_path_of(self.index, &left.path, member));
         let unknown = || match (left_out, self.array_with(member)) {
             (Some(LeftOut { reason, .. }), _) => {
                 RpcError::refused(format!("{member}: was left out at the start: {reason}"))

@@ -22,7 +22,7 @@ impl Overseer {
         self.paths.look(paths::WAITS_MAX).await;
         let (counts, clients) = self.session.counts(self.index).await;
         let status = self.status();
-        let mut report = Report::of_template(&self.assembled().plan.template, Some(&self.array.layout()));
+        let mut report = Report::of_template(&self.running().plan.template, Some(&self.array.layout()));
         self.name().clone_into(&mut report.name);
         let io = |index: usize| {
             let of_shards = counts.iter().map(|shard| shard.member(index));
@@ -53,8 +53,8 @@ impl Overseer {
         report.pass_limits = Some(PassLimits::new(limits.min.unwrap_or(SpeedLimits::MIN_KIB), limits.max));
         report.last_check = self.check_result(false);
         report.read_only = self.session.setup().stack.read_only_text(self.index);
-        report.left_out.clone_from(&self.assembled().left_out);
-        report.spare_group.clone_from(&self.assembled().spare_group);
+        report.left_out.clone_from(&self.running().left_out);
+        report.spare_group.clone_from(&self.running().spare_group);
         report.state = state_words(&status, self.session.is_stopping());
         report.frozen = self.frozen_over();
         let counts = sum(&counts);
@@ -85,7 +85,7 @@ impl Overseer {
     /// `None`: it was removed.
     fn member_entry(&self, index: usize, status: &Status, io: MemberIo) -> Option<Member> {
         let flags = report::flag_words(status.flags[index].iter().copied());
-        let seat = self.assembled().roster.seat(index);
+        let seat = self.running().roster.seat(index);
         let (number, data_offset) = (Some(seat.number), Some(seat.data_offset.0));
         let MemberPath { path, written } = self.member_paths(index).clone();
         let (written, path) = (Some(written).filter(|written| *written != path), Some(path));

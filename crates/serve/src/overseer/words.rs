@@ -70,7 +70,7 @@ impl Overseer {
     pub(super) fn missing(&self) -> Vec<String> {
         let removed = self.members_that(|_, state| *state == MemberState::Removed);
         let removed = removed.into_iter().map(|index| self.member_paths(index).path.clone());
-        let left_out = self.assembled().left_out.iter().map(|LeftOut { path, .. }| path.clone());
+        let left_out = self.running().left_out.iter().map(|LeftOut { path, .. }| path.clone());
         let mut paths: Vec<String> = removed.chain(left_out).collect();
         paths.sort_unstable();
         paths.dedup();

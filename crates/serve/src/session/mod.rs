@@ -9,7 +9,7 @@ mod stopping;
 use crate::background::Detachment;
 use crate::frontend::{ArrayExport, Frontends, OnShard, Served, Serving};
 use crate::session::message::{ArrayCounts, ClientsLeft, Message};
-use crate::stack::{Stack, StackError};
+use crate::stack::{RunningStack, StackError};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,7 +34,7 @@ pub(crate) const FIRST: ShardIndex = ShardIndex(0);
 /// The inputs of a session.
 pub struct Setup {
     /// The arrays.
-    pub stack: Stack,
+    pub stack: RunningStack,
     /// How clients reach them.
     pub frontends: Frontends,
     /// Threads.
@@ -76,16 +76,16 @@ pub(crate) struct Station {
 }
 
 /// An export with its array, which is one of these.
-fn served<'a>(export: &'a ArrayExport, stack: &'a Stack, arrays: &[Rc<HostArray>]) -> Served<'a> {
-    let assembled = stack.array(export.array);
-    let read_only = export.read_only || assembled.plan.read_only.is_some();
-    Served { export, array: arrays[export.array.0].clone(), array_name: &assembled.name, read_only }
+fn served<'a>(export: &'a ArrayExport, stack: &'a RunningStack, arrays: &[Rc<HostArray>]) -> Served<'a> {
+    let array = stack.array(export.array);
+    let read_only = export.read_only || array.plan.read_only.is_some();
+    Served { export, array: arrays[export.array.0].clone(), array_name: &array.name, read_only }
 }
 
 impl Station {
     /// Builds the arrays and the frontends' parts on this shard.
     pub(crate) fn new(shard: Shard<Message>, setup: Arc<Setup>) -> Rc<Station> {
-        let arrays = uraid_arrays::build(&shard, &setup.stack.setups(false), &setup.options);
+        let arrays = uraid_arrays::build(&shard, &setup.stack.setups(), &setup.options);
         let served = |export| served(export, &setup.stack, &arrays);
         let frontends = setup.frontends.list.iter().enumerate().map(|(index, frontend)| {
             let to = shard.clone();

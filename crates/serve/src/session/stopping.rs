@@ -6,10 +6,10 @@
 
 use super::{DRAIN_TIME_MAX, Session};
 use crate::session::message::ClientsLeft;
-use crate::stack::StackError;
+use crate::stack::{MadeOf, StackError};
 use std::collections::BTreeSet;
 use std::time::Duration;
-use uraid_arrays::{ArrayIndex, Members};
+use uraid_arrays::ArrayIndex;
 use uraid_block::local::{Either, race};
 use uraid_control::log::{warn, with_causes};
 use uraid_control::report::UNANSWERED_MIN;
@@ -93,9 +93,9 @@ impl Session {
             self.station.shard.sleep(first.max(LOOK_PERIOD)).await;
             let silent = self.silent_members().await;
             for top in stack.tops() {
-                let is_below = |of: ArrayIndex| match &stack.array(top).members {
-                    Members::Claimed(_) => of == top,
-                    Members::Arrays(members) => members.contains(&of),
+                let is_below = |of: ArrayIndex| match &stack.array(top).made_of {
+                    MadeOf::Devices => of == top,
+                    MadeOf::Arrays(members) => members.contains(&of),
                 };
                 let its = silent.iter().filter(|(of, _)| is_below(*of));
                 let its: Vec<String> = its.map(|(_, name)| name.clone()).collect();

@@ -52,7 +52,7 @@ impl Seat {
 }
 
 /// The members of one array. All threads see it; shard 0 adds to it.
-pub struct Roster(Vec<OnceLock<Box<Seat>>>);
+pub(crate) struct Roster(Vec<OnceLock<Box<Seat>>>);
 
 impl Default for Roster {
     fn default() -> Roster {

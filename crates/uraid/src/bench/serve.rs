@@ -12,9 +12,8 @@ use uraid_serve::frontend::{self, Address, ArrayExport, FrontendPlan, Frontends,
 use uraid_serve::life;
 use uraid_serve::memory::{self, MemoryError};
 use uraid_serve::opening::{ServeError, Timeouts};
-use uraid_serve::roster::Roster;
 use uraid_serve::session::Setup;
-use uraid_serve::stack::{Assembled, Stack, StackError};
+use uraid_serve::stack::{Assembled, AssembledStack, StackError};
 
 /// The name of the export.
 const NAME: &str = "trial";
@@ -69,18 +68,17 @@ pub(super) fn serve(target: &Target, places: Places<'_>, work: &Work) -> Result<
         name: NAME.to_owned(),
         plan: target.plan.clone(),
         members,
-        roster: Roster::default(),
         left_out: Vec::new(),
         spare_group: None,
     }];
-    let mut stack = Stack::new(arrays, false);
+    let stack = AssembledStack::new(arrays, false);
     let shards = work.shards;
     let memory = memory::plan(&stack, shards, &frontend::memory_of(&plans), None)?;
     let list = plans.into_iter().map(|plan| plan.open(&exports, shards, memory.share)).collect::<Result<_, _>>();
     let controls = places.control.into_iter().collect();
     let frontends = Frontends { exports, list: list.map_err(Box::new)?, controls, devices: Vec::new() };
-    stack.seat_members();
     let (spin, processors) = (work.spin, work.processors.clone());
     let options = Options { arenas: memory.arenas, spin, processors, ..stack.host_options() };
+    let stack = stack.into_running(Vec::new());
     Ok(life::run(Setup { stack, frontends, shards, options, detachment: Detachment::None })?)
 }

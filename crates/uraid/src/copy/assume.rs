@@ -13,8 +13,7 @@ use uraid_host::{Access, Claimed};
 use uraid_layout::{Level, layout_name};
 use uraid_serve::assembly::NamedError;
 use uraid_serve::metadata::{self, ClaimError};
-use uraid_serve::roster::Roster;
-use uraid_serve::stack::{Assembled, Stack};
+use uraid_serve::stack::{Assembled, AssembledStack};
 
 /// The options that the array was made with; `None` for `create`'s default.
 #[derive(Clone, Debug)]
@@ -71,7 +70,7 @@ pub(super) fn claim(names: &[String]) -> Result<Vec<Option<Claimed>>, AssumeErro
 }
 
 /// The array of these members, in the order of their slots, and one line that identifies it.
-pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(Stack, String), AssumeError> {
+pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(AssembledStack, String), AssumeError> {
     let creation = creation(geometry, members)?;
     let mut claimed = Vec::new();
     let mut candidates = Vec::new();
@@ -97,11 +96,10 @@ pub(super) fn open(geometry: &Geometry, members: &[Option<Claimed>]) -> Result<(
         name: "assumed".to_owned(),
         plan,
         members: Members::Claimed(members_of_plan),
-        roster: Roster::default(),
         left_out: Vec::new(),
         spare_group: None,
     };
-    Ok((Stack::new(vec![array], false), text))
+    Ok((AssembledStack::new(vec![array], false), text))
 }
 
 /// `raid5, left-symmetric, chunk 64K`.

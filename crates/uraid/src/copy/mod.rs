@@ -47,7 +47,7 @@ use uraid_serve::nested;
 use uraid_serve::one_shot::{self, Arrays};
 use uraid_serve::opening::{self, ServeError, Timeouts};
 use uraid_serve::progress::ProgressLine;
-use uraid_serve::stack::{Assembled, Stack, StackError};
+use uraid_serve::stack::{Assembled, AssembledStack, StackError};
 use writer::{WriteError, Writer, Written};
 
 /// How long the output may take to finish its writes in flight when the copy is told to stop.
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &CopyArgs) -> Result<(), CopyError> {
 
 /// What is copied.
 struct Source {
-    stack: Stack,
+    stack: AssembledStack,
     /// Tells this copy from others, in one line.
     identity: String,
     /// The ranges of the source and the array that each is read from; adjacent, from sector 0 on.
@@ -141,7 +141,7 @@ struct Source {
 
 impl Source {
     /// The source is all of the last array. All other arrays are members of it.
-    fn of_one(stack: Stack, identity: String) -> Source {
+    fn of_one(stack: AssembledStack, identity: String) -> Source {
         let last = stack.indexes().next_back().expect("a stack has an array");
         let all = Range::new(Sector(0), stack.array(last).plan.layout.array_size());
         Source { stack, identity, parts: vec![(all, last)] }
@@ -175,7 +175,7 @@ fn assemble(args: &CopyArgs) -> Result<Source, CopyError> {
         }
         arrays.push(opened.assemble(&options).map_err(ServeError::from)?);
     }
-    let stack = Stack::new(arrays, options.force);
+    let stack = AssembledStack::new(arrays, options.force);
     let stack =
         if args.has_member_arrays() { nested::raise(stack, &options).map_err(ServeError::from)? } else { stack };
     let tops = stack.tops();
@@ -316,7 +316,7 @@ fn beside(out: &Path) -> PathBuf {
 
 /// Identifies this copy. A copy with another identity is not resumed: it is of another array, or the array has been
 /// written since, or its members hold other data.
-fn identity(stack: &Stack) -> String {
+fn identity(stack: &AssembledStack) -> String {
     let Assembled { plan, members, .. } = stack.arrays.last().expect("a stack has an array");
     let size = plan.layout.array_size();
     let mut text = format!("{}, {} bytes, {} events", uuid::text(&plan.template.set_uuid), size.bytes(), plan.events);
@@ -359,7 +359,7 @@ fn written(member: &str) -> String {
     file.map_or_else(|| "?".to_owned(), |file| format!("{}.{:09}", file.mtime(), file.mtime_nsec()))
 }
 
-fn announce(stack: &Stack, map: &Map, out: &Path) {
+fn announce(stack: &AssembledStack, map: &Map, out: &Path) {
     for Assembled { name, plan, .. } in stack.arrays.iter().filter(|array| !array.plan.missing.is_empty()) {
         let (level, slots) = (plan.layout.level().name(), plan.layout.slots());
         let missing: Vec<String> = plan.missing.iter().map(|slot| slot.0.to_string()).collect();
@@ -368,7 +368,8 @@ fn announce(stack: &Stack, map: &Map, out: &Path) {
         warn(&format!("{name}: {level} is copied degraded, {present} of {slots} slots, without {without}"));
     }
     let is_mirror = |level: Level| matches!(level, Level::Raid1 | Level::Raid10);
-    let one_copy = |array: &&Assembled| array.plan.is_dirty && is_mirror(array.plan.layout.level()) && !stack.force;
+    let one_copy =
+        |array: &&Assembled| array.plan.is_dirty && is_mirror(array.plan.layout.level()) && !stack.settings.force;
     for Assembled { name, .. } in stack.arrays.iter().filter(one_copy) {
         warn(&format!(
             "{name}: was not stopped cleanly: one copy of each sector is read; --force reads the others too"
@@ -382,7 +383,7 @@ fn announce(stack: &Stack, map: &Map, out: &Path) {
 }
 
 /// Of how many bytes of the members space is taken, and how many they have. A block device has no holes.
-fn allocated(stack: &Stack) -> (u64, u64) {
+fn allocated(stack: &AssembledStack) -> (u64, u64) {
     let members = stack.arrays.iter().flat_map(|array| match &array.members {
         Members::Claimed(members) => members.as_slice(),
         Members::Arrays(_) => &[],

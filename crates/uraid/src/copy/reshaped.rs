@@ -14,7 +14,7 @@ use uraid_engine::{HalfReshaped, Place, ReshapedPart, StartPlan};
 use uraid_format::uuid;
 use uraid_serve::assembly;
 use uraid_serve::opening::Opened;
-use uraid_serve::stack::Stack;
+use uraid_serve::stack::AssembledStack;
 
 /// Each stretch of one geometry as an array of one stack. A member that holds something else there has no readable
 /// sector in it.
@@ -41,7 +41,7 @@ pub(super) fn source(opened: &Opened, both: HalfReshaped, is_forced: bool) -> So
         }
         arrays.push(array);
     }
-    let stack = Stack::new(arrays, is_forced);
+    let stack = AssembledStack::new(arrays, is_forced);
     stack.arrays.iter().flat_map(|array| peculiarities(&array.plan)).for_each(|one| identity.push_str(&one));
     Source { stack, identity, parts }
 }

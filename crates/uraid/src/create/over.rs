@@ -14,7 +14,7 @@ use uraid_format::create::{CreateOptions, Creation, NewMember};
 use uraid_format::signature::{self, Signature};
 use uraid_serve::one_shot::{self, Arrays};
 use uraid_serve::opening::{self, Timeouts};
-use uraid_serve::stack::Stack;
+use uraid_serve::stack::AssembledStack;
 
 /// Makes the array; returns its geometry and superblocks.
 pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation, Refusal> {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
     let present: Vec<Vec<String>> = args.arrays.0.iter().filter(|members| !is_missing(members)).cloned().collect();
     let permission = AssembleOptions::default();
     let arrays = opening::assemble_all(&present, &permission, &Timeouts::begin()).map_err(Box::new)?;
-    let mut stack = Stack::new(arrays, false);
+    let mut stack = AssembledStack::new(arrays, false);
     stack.tell_apart().map_err(|uuid| Box::new(opening::ServeError::SameArray { uuid }))?;
     let mut arrays = stack.arrays.iter();
     let mut listed = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &CreateArgs, options: &CreateOptions) -> Result<Creation
 }
 
 /// The signatures in each array. The search changes nothing.
-fn marks_of(stack: &Stack, names: &[String]) -> Result<Vec<Vec<Signature>>, Refusal> {
+fn marks_of(stack: &AssembledStack, names: &[String]) -> Result<Vec<Vec<Signature>>, Refusal> {
     let look = async |arrays: &Arrays| {
         let mut marks = Vec::new();
         for index in arrays.indexes() {

@@ -22,7 +22,7 @@ use uraid_host::{Access, Local};
 use uraid_layout::Layout;
 use uraid_serve::one_shot::{self, Arrays};
 use uraid_serve::opening::{self, ServeError, Timeouts};
-use uraid_serve::stack::Stack;
+use uraid_serve::stack::AssembledStack;
 
 /// How often the array's shard looks for the next read.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(200);
@@ -88,7 +88,7 @@ type Job = (u64, usize, Sender<io::Result<Vec<u8>>>);
 fn read_stopped<T: Send>(members: &[String], look: impl FnOnce(&mut Read<'_>) -> T + Send) -> Result<T, DoctorError> {
     let options = AssembleOptions { force: false, run: true, read_only: true };
     let opened = opening::open(members, Access::ReadOnly, &Timeouts::begin())?;
-    let stack = Stack::new(vec![opened.assemble(&options).map_err(ServeError::from)?], false);
+    let stack = AssembledStack::new(vec![opened.assemble(&options).map_err(ServeError::from)?], false);
     let (jobs, queue) = channel::<Job>();
     // The only shard takes this. It is a mutex because the closure must be shareable between threads.
     let queue = Mutex::new(Some(queue));

@@ -20,7 +20,7 @@ use uraid_serve::background::{self, Detachment};
 use uraid_serve::frontend::{self, Places};
 use uraid_serve::memory;
 use uraid_serve::opening::{ServeError, Timeouts, stack};
-use uraid_serve::stack::Stack;
+use uraid_serve::stack::AssembledStack;
 use uraid_serve::{life, session};
 
 /// Threads by default, at most.
@@ -50,10 +50,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
     let timeouts = Timeouts::begin().with_members(member_timeout);
     let mut stack = stack(&groups, &args.spare_groups.0, args.has_member_arrays(), &options, &timeouts)?;
-    stack.read_errors_max = args.max_read_errors;
-    stack.on_full = args.on_full.into();
+    stack.settings.read_errors_max = args.max_read_errors;
+    stack.settings.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;
-    stack.blank = blank::of_stack(&stack);
+    let blank = blank::of_stack(&stack);
     let limit = args.memory_limit.map(|limit| limit.bytes());
     let plans = frontend::plans(&places, &stack, &timeouts)?;
     let memory = memory::plan(&stack, shards, &frontend::memory_of(&plans), limit)?;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
         member_timeout,
         ..stack.host_options()
     };
-    stack.seat_members();
+    let stack = stack.into_running(blank);
     life::run(session::Setup { stack, frontends, shards, options, detachment })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -103,7 +103,7 @@ fn places(args: &ServeArgs) -> Places {
 
 /// Drops the privileges before any serving thread is started, so that no thread has them. Before that, opens everything
 /// that may need them.
-fn give_up_privileges(stack: &Stack, shards: u16, has_disk: bool) {
+fn give_up_privileges(stack: &AssembledStack, shards: u16, has_disk: bool) {
     let members = stack.arrays.iter().flat_map(|array| match &array.members {
         Members::Claimed(members) => members.as_slice(),
         Members::Arrays(_) => &[],

@@ -18,7 +18,7 @@ use uraid_control::asking;
 use uraid_engine::{Place, StartPlan};
 use uraid_format::{Features, MemberFlag};
 use uraid_layout::CopyChoice;
-use uraid_serve::stack::Stack;
+use uraid_serve::stack::AssembledStack;
 
 /// What is read at each end of the array.
 const END: Sectors = Sectors(1 << 11);
@@ -101,11 +101,11 @@ pub(crate) fn is_blank(plan: &StartPlan, names: &[String], time_max: Option<Dura
 
 /// The arrays of a stack that are blank before they are served. Arrays of arrays are not checked, and their members are
 /// not blank, because they carry superblocks.
-pub(crate) fn of_stack(stack: &Stack) -> Vec<ArrayIndex> {
+pub(crate) fn of_stack(stack: &AssembledStack) -> Vec<ArrayIndex> {
     stack.tops().into_iter().filter(|&index| is_blank_now(stack, index)).collect()
 }
 
-fn is_blank_now(stack: &Stack, index: ArrayIndex) -> bool {
+fn is_blank_now(stack: &AssembledStack, index: ArrayIndex) -> bool {
     let array = stack.array(index);
     let Members::Claimed(members) = &array.members else { return false };
     let Some(places) = places(&array.plan) else { return false };
