@@ -57,6 +57,7 @@ mod several;
 mod spare_groups;
 mod spares;
 mod suggestions;
+mod unseen;
 mod update;
 mod vanishing;
 mod waiting;

@@ -10,11 +10,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Where the system lists its sockets.
+const SOCKETS: &str = "/proc/net/unix";
 /// How many lines, so that no user can fill another one's screen.
 const LINES_MAX: usize = 16;
 
 /// Says on stderr which servers of this user, and for root of all users, are not among these reports. With
-/// URAID_RUNTIME_DIR the user has said where to look.
+/// URAID_RUNTIME_DIR the user has said where to look. Where the system does not list its sockets, as in a container
+/// without /proc, says that such servers are not looked for.
 pub fn say_not_shown(reports: &[Report]) {
     if std::env::var_os("URAID_RUNTIME_DIR").is_some_and(|directory| !directory.is_empty()) {
         return;
@@ -23,7 +26,14 @@ pub fn say_not_shown(reports: &[Report]) {
     let is_shown =
         |pid: u32| reports.iter().any(|report| report.server.as_ref().is_some_and(|server| server.pid == pid));
     let seen = super::looked_through().unwrap_or_default();
-    let servers = listening(&fs::read_to_string("/proc/net/unix").unwrap_or_default());
+    let sockets = match fs::read_to_string(SOCKETS) {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            let why = uraid_host::io_text(&error);
+            return warn(&format!("servers with sockets in other directories are not looked for: {SOCKETS}: {why}"));
+        }
+    };
+    let servers = listening(&sockets);
     let hidden = servers.into_iter().filter(|(pid, directory)| !is_shown(*pid) && !seen.contains(directory));
     let lines = hidden.filter_map(|(pid, directory)| {
         let owner = owner_of(pid).filter(|owner| own == 0 || own == *owner)?;

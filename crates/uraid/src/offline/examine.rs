@@ -22,7 +22,7 @@ use uraid_control::asking;
 use uraid_control::log::{complain, print, warn, with_causes};
 use uraid_control::names;
 
-/// Prints every member; returns whether all have a good superblock.
+/// Prints every member; returns whether all have a good superblock. In a search, whether the system says where to look.
 pub(crate) fn run(args: &ExamineArgs) -> bool {
     let time_max = args.member_timeout.limit();
     let look = |path: &PathBuf| -> Result<Examined, ProbeError> {
@@ -30,7 +30,9 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
         asking::ask(&path.to_string_lossy(), time_max, move || examine(&own))?
     };
     let is_search = args.members.is_empty();
-    let members = if is_search { block_devices() } else { args.members.clone() };
+    let members = if is_search { block_devices() } else { Ok(args.members.clone()) };
+    let is_listed = members.as_ref().map_err(|error| complain(error)).is_ok();
+    let members = members.unwrap_or_default();
     let mut looked: Vec<_> = members.iter().map(|path| (path, look(path))).collect();
     if is_search {
         // Most devices are no members, and some cannot be read: a CD drive without a disc.
@@ -60,5 +62,5 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
             warn(&format!("{}: {refusal}", found.path.display()));
         }
     }
-    good.len() == looked.len() && good.iter().all(|found| found.refusal.is_none())
+    is_listed && good.len() == looked.len() && good.iter().all(|found| found.refusal.is_none())
 }

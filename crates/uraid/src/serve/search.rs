@@ -7,7 +7,7 @@
 mod places;
 
 use super::args::ServeArgs;
-use crate::shared::block_devices::block_devices;
+use crate::shared::block_devices::{NotListed, block_devices};
 use crate::shared::probe::Probe;
 use places::{Left, Looks};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,9 @@ pub(crate) enum SearchError {
         /// What was looked at.
         places: String,
     },
+    /// There is no list of what to look at.
+    #[error(transparent)]
+    NotListed(#[from] NotListed),
     /// The system has no more threads.
     #[error("cannot start the thread that looks for members: {}", uraid_host::io_text(.0))]
     Thread(io::Error),
@@ -164,7 +167,7 @@ impl Search<'_> {
     /// Everything that may be a member, and whether the user names it so.
     fn names(&self, looks: &mut Looks) -> Result<BTreeMap<String, bool>, SearchError> {
         if self.places.is_empty() {
-            return Ok(block_devices().iter().map(|path| (path.display().to_string(), false)).collect());
+            return Ok(block_devices()?.iter().map(|path| (path.display().to_string(), false)).collect());
         }
         let mut all = BTreeMap::new();
         for place in self.places {
