@@ -418,6 +418,38 @@ fn detail_shows_members_with_lists_in_their_slots_and_that_the_array_opens_read_
 ///   raid1   m0 is set faulty          m1 lists 8 sectors: nobody has them now
 /// ```
 #[test]
+fn a_start_names_the_sectors_that_no_member_has_before_it_serves() {
+    let said = |options: &str, lists: &[Listed], without: Option<usize>| {
+        let mut array = Array::filled(options, lists.len());
+        array.list(lists);
+        if let Some(without) = without {
+            array.members.remove(without);
+        }
+        let served = array.scratch.ready(&["--run"], &array.members);
+        let said = served.stderr();
+        served.stop();
+        // Before the line that says that it is started.
+        let before = said.split(" is started").next().expect("a line").to_owned();
+        before.lines().find(|line| line.contains("no member is left that has ")).map(str::to_owned)
+    };
+    let list: Listed = &[(1000, 8), (2000, 1)];
+    let line = said("-l 1 -n 2 --assume-clean", &[&[], list], Some(0)).expect("a line");
+    assert!(
+        line.contains("listed: no member is left that has 9 sectors of the array (1000 to 1007, 2000): "),
+        "{line}"
+    );
+    assert_eq!(said("-l 1 -n 2 --assume-clean", &[&[], list], Some(1)), None);
+    assert_eq!(said("-l 1 -n 2 --assume-clean", &[&[], list], None), None);
+    // All are there, and none has it.
+    let line = said("-l 1 -n 2 --assume-clean", &[&[(1004, 8)], list], None).expect("a line");
+    assert!(line.contains(" 4 sectors of the array (1004 to 1007): "), "{line}");
+    let options = "-l 5 -n 3 -c 64K --assume-clean";
+    let line = said(options, &[&[], list, &[]], Some(0)).expect("a line");
+    assert!(line.contains(" of the array ("), "{line}");
+    assert_eq!(said("-l 6 -n 4 -c 64K --assume-clean", &[&[], list, &[], &[]], Some(0)), None);
+}
+
+#[test]
 fn a_fail_that_leaves_sectors_without_a_copy_says_so() {
     for (options, members, failed, sectors) in [
         ("-l 1 -n 2 --assume-clean", 2, "0", Some(8)),

@@ -9,6 +9,7 @@ mod log_overlay;
 pub mod metadata;
 pub mod nested;
 mod sharing;
+pub mod without_copy;
 
 use crate::background::BackgroundError;
 use crate::memory::MemoryError;

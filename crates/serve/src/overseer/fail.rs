@@ -2,7 +2,8 @@
 //! Owns: which members a caller means, what is answered and said. Not here: the steps (`engine`), how calls arrive
 //! (`control_socket`).
 
-use super::{Overseer, watch};
+use super::Overseer;
+use crate::lines::lost::lost_line;
 use serde_json::{Value, json};
 use uraid_block::SlotSet;
 use uraid_control::log::with_causes;
@@ -35,7 +36,7 @@ impl Overseer {
             outcome?;
         }
         let (picture, lost) = (self.status().picture(), self.status().without_source);
-        let caution = (!lost.is_zero()).then(|| watch::lost_line(lost));
+        let caution = (!lost.is_zero()).then(|| lost_line(lost, ""));
         let detached = detached.minus(named).iter().map(|slot| self.member_or_slot(slot));
         let members: Vec<String> = members.into_iter().chain(detached).collect();
         Ok(json!({ "array": self.name(), "members": members, "slots": picture, "caution": caution }))

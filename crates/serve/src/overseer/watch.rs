@@ -3,8 +3,9 @@
 //! `engine` has already reacted by then).
 
 use crate::lines::frozen;
+use crate::lines::lost::lost_line;
 use crate::lines::member_errors::{error_text, failure_text};
-use uraid_block::{Range, Sectors, Slot};
+use uraid_block::{Range, Slot};
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, ErrorCount, MemberErrors, MemberState, RequestKind, Status};
@@ -38,7 +39,7 @@ pub(crate) fn changes<'a>(
         lines.extend(line);
     }
     if now.without_source > before.without_source {
-        lines.push(lost_line(now.without_source));
+        lines.push(lost_line(now.without_source, ""));
     }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
         (Gate::Open | Gate::NoNewWrites | Gate::ReadOnly, Gate::Frozen(kind), Some(reason)) => {
@@ -55,15 +56,6 @@ pub(crate) fn changes<'a>(
         _ => {}
     }
     lines
-}
-
-/// What a member that is out leaves without a copy.
-pub(crate) fn lost_line(sectors: Sectors) -> String {
-    format!(
-        "no member is left that has {}: those that are there list them as bad blocks; reads of them fail until a member that \
-         has them is taken back by re-add, or they are written again",
-        if sectors == Sectors(1) { "1 sector".to_owned() } else { format!("{} sectors", sectors.0) }
-    )
 }
 
 /// A line for a member that has failed, takes a slot, or is recovered.

@@ -19,6 +19,7 @@ use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memor
 use uraid_serve::background::{self, Detachment};
 use uraid_serve::frontend::{self, Places};
 use uraid_serve::memory;
+use uraid_serve::opening::without_copy::without_copy_line;
 use uraid_serve::opening::{ServeError, Timeouts, stack};
 use uraid_serve::stack::AssembledStack;
 use uraid_serve::{life, session};
@@ -141,6 +142,9 @@ fn announce<'a>(name: &str, plan: &StartPlan, read_only: Option<String>, member:
                 slot.0
             ));
         }
+    }
+    if let Some(line) = without_copy_line(plan) {
+        warn(&format!("{name}: {line}"));
     }
     if let Some(reason) = read_only.filter(|_| plan.read_only != Some(ReadOnlyReason::Requested)) {
         warn(&format!("{name}: opened read-only: {reason}"));
