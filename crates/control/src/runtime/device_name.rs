@@ -20,7 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use uraid_format::uuid;
@@ -79,7 +79,7 @@ impl DeviceName {
             Ok(folder)
         });
         let path = directory.join(MAP);
-        let (entries, unread) = match fs::read_to_string(&path) {
+        let (entries, unread) = match read(&path) {
             Ok(text) => (parse(&text), None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
             Err(error) => (Vec::new(), Some(error)),
@@ -144,6 +144,19 @@ fn claim(number: u32) -> Option<DeviceName> {
     }
 }
 
+/// The map's text. What is no file is not opened: opening a FIFO would wait for its other end.
+fn read(path: &Path) -> io::Result<String> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other(NotAFile));
+    }
+    fs::read_to_string(path)
+}
+
+/// Something else has the map's name.
+#[derive(Debug, thiserror::Error)]
+#[error("{MAP} in the runtime directory is not a file: remove it")]
+struct NotAFile;
+
 /// The lines of the map that are good.
 fn parse(text: &str) -> Vec<Entry> {
     let entry = |line: &str| {
@@ -155,27 +168,31 @@ fn parse(text: &str) -> Vec<Entry> {
     text.lines().filter_map(entry).collect()
 }
 
-/// Writes the map with this array's number: a whole new file, then its name.
+/// Writes the map with this array's number: a whole new file, then its name. What is no file stays as it is.
 fn write(path: &Path, entries: &[Entry], array: &Named, number: u32) -> io::Result<()> {
     let own = uuid::text(&array.uuid);
     let path_of = format!("/dev/md/{}", names::conf_file(&names::printable(array.name)));
     let entry = Entry { number, metadata: array.metadata.to_owned(), uuid: own.clone(), path: path_of };
-    if entries.contains(&entry) {
+    if entries.contains(&entry) || fs::metadata(path).is_ok_and(|status| !status.is_file()) {
         return Ok(());
     }
     let others = entries.iter().filter(|other| other.uuid != own && other.number != number);
     let line = |it: &Entry| format!("{} {} {} {}\n", text(it.number), it.metadata, it.uuid, it.path);
     let content: String = others.map(line).chain([line(&entry)]).collect();
     let fresh = path.with_file_name(format!("{MAP}.new"));
-    fs::write(&fresh, content)?;
+    // Only the holder of the lock is here: what is there was left by a crash, or is something that cannot be written to.
+    let _ = fs::remove_file(&fresh);
+    File::create_new(&fresh)?.write_all(content.as_bytes())?;
     fs::rename(&fresh, path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::cell::RefCell;
     use std::collections::BTreeSet;
+    use std::os::unix::net::UnixListener;
     use std::path::PathBuf;
 
     /// An empty folder, which is removed at the end.
@@ -251,9 +268,25 @@ mod tests {
         let (name, error) = DeviceName::take_in(&folder.0, &named("home", 1), &system(&[]));
         assert_eq!((name.text().as_str(), error.is_none()), ("md127", true));
         fs::remove_file(folder.0.join(MAP)).expect("it is there");
+        let take = || {
+            let (name, error) = DeviceName::take_in(&folder.0, &named("home", 1), &system(&[]));
+            assert_eq!(name.text(), "md127", "named all the same");
+            error.map(|error| error.to_string())
+        };
+        let refused = Some(NotAFile.to_string());
         fs::create_dir(folder.0.join(MAP)).expect("room");
-        let (name, error) = DeviceName::take_in(&folder.0, &named("home", 1), &system(&[]));
-        assert_eq!((name.text().as_str(), error.is_some()), ("md127", true), "named all the same");
+        assert_eq!(take(), refused);
+        fs::remove_dir(folder.0.join(MAP)).expect("it stays");
+        let socket = UnixListener::bind(folder.0.join(MAP)).expect("a short path");
+        assert_eq!(take(), refused);
+        drop(socket);
+        fs::remove_file(folder.0.join(MAP)).expect("it stays");
+        let fifo = |name: &str| mknodat(CWD, folder.0.join(name), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
+        fifo(MAP).expect("a FIFO");
+        assert_eq!(take(), refused, "it does not wait for the other end");
+        fs::remove_file(folder.0.join(MAP)).expect("it stays");
+        fifo(".map.new").expect("a FIFO");
+        assert_eq!(take(), None, "what a crash may leave there does not matter");
         assert_eq!(
             [number("md0"), number("md127"), number("md00"), number("md-1"), number("md")],
             [Some(0), Some(127), None, None, None]
