@@ -161,7 +161,9 @@ def jc():
         equal("uuid", found["uuid"], report["uuid"])
         allowed = {"clean", "active", "readonly", "inactive", "broken", "degraded", "FAILED", "recovering", "resyncing",
                    "checking", "reshaping"}
-        state = set(found["state"].split(", "))
+        waits = "resyncing" in report["state"] and report["passes_frozen"]
+        equal("pending", found["state"].endswith(" (PENDING)"), waits)
+        state = set(found["state"].removesuffix(" (PENDING)").split(", "))
         equal("state", state - allowed, set())
         if "frozen" not in report["state"]:
             equal("degraded", "degraded" in state, "degraded" in report["state"])

@@ -84,6 +84,11 @@ fn detail_shows_a_resync_in_mdadms_fields() {
         };
         assert!(is_state("active") || is_state("clean"), "{text}");
         assert!(text.contains("Consistency Policy : resync\n"), "{text}");
+        rig.scratch.uraid(["freeze", "home"]).expect_done();
+        let text = rig.text();
+        assert!(text.contains(", resyncing (PENDING) \n") && text.contains("     Resync Status : "), "{text}");
+        rig.scratch.uraid(["unfreeze", "home"]).expect_done();
+        assert!(rig.text().contains(", resyncing \n"), "{}", rig.text());
         rig.end();
     }
 }

@@ -313,7 +313,7 @@ impl Report {
         names::printable_lines(&out)
     }
 
-    /// The state in mdadm's words, and only in these: `clean, degraded, recovering`.
+    /// The state in mdadm's words, and only in these: `clean, degraded, recovering`, `active, resyncing (PENDING)`.
     fn mdadm_state(&self) -> String {
         let has = |word: &str| self.state.iter().any(|found| found == word);
         let first = match () {
@@ -331,7 +331,9 @@ impl Report {
         if has(NOT_STARTED) || has("In Use") {
             words.push(NOT_STARTED);
         }
-        words.join(", ")
+        // Of a recovery or check that waits the kernel says nothing.
+        let waits = has("resyncing") && self.pass().is_some_and(|pass| pass.is_pending && pass.word == "resync");
+        words.join(", ") + if waits { " (PENDING)" } else { "" }
     }
 
     /// The report with what `detail` adds to it: `hints` has the lines to copy.

@@ -96,6 +96,7 @@ mod tests {
         let mut report = degraded();
         assert!(report.pass().is_none() && !report.text().contains("Resync"));
         report.state.push("resyncing".to_owned());
+        assert!(report.text().contains("State : active, degraded, resyncing \n"), "{}", report.text());
         let of = |sectors_per_second, seconds_left| {
             Some(PassProgress { done: 2580, total: 20_480, sectors_per_second, seconds_left })
         };
@@ -113,10 +114,17 @@ mod tests {
         let text = report.text();
         assert!(text.contains("     Resync Status : 12% complete\n") && !text.contains("Resync Speed"), "{text}");
         assert!(report.pass().is_some_and(|pass| pass.word == "resync" && !pass.is_pending));
+        report.passes_frozen = true;
+        assert!(report.text().contains("State : active, degraded, resyncing (PENDING) \n"), "{}", report.text());
+        report.passes_frozen = false;
+        assert!(report.text().contains("State : active, degraded, resyncing \n"), "{}", report.text());
         (report.recovery, report.resync) = (report.resync.take(), None);
         report.state = vec!["clean".to_owned(), "degraded".to_owned(), "recovering".to_owned()];
         assert!(report.text().contains("    Rebuild Status : 12% complete\n"), "{}", report.text());
         assert!(report.pass().is_some_and(|pass| pass.word == "recovery" && !pass.is_pending));
+        report.passes_frozen = true;
+        assert!(report.text().contains("State : clean, degraded, recovering \n"), "{}", report.text());
+        report.passes_frozen = false;
         report.state = vec!["active".to_owned(), "frozen".to_owned()];
         assert!(report.pass().is_some_and(|pass| pass.is_pending));
     }
