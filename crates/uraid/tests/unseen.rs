@@ -3,8 +3,10 @@
 //! `mounting`).
 //! Only root may make a mount namespace.
 
-use crate::common::{Done, MIB, Scratch};
-use std::path::Path;
+use crate::common::loop_device::LoopDevice;
+use crate::common::{Done, MIB, Scratch, wait};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A command in a mount namespace of its own, in which `before` has been run. `None`: this user may not have one.
@@ -64,4 +66,43 @@ fn what_cannot_be_looked_for_without_proc_is_said() {
     let words = ["examine", "--scan", path.to_str().expect("text")];
     let shown = without_proc(&scratch, &words, true).expect("root").expect_done();
     assert!(shown.stdout.starts_with("ARRAY /dev/md/home"), "{shown:?}");
+}
+
+#[test]
+fn a_file_below_a_loop_device_that_another_namespace_has_mounted_is_not_written() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 32 * MIB);
+    let place = scratch.path("fs");
+    fs::create_dir(&place).expect("a folder");
+    let Some(device) = LoopDevice::new(&members[0]) else {
+        println!("not run: no loop device here");
+        return;
+    };
+    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(device.path()).status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("not run: no mkfs.ext4 here");
+        return;
+    }
+    // Mounted where this process does not see it, until the shell has ended.
+    let mount = format!("mount {} {}", device.path().display(), place.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "touch \"$1\"; read line", "sh"]).arg(scratch.path("mounted"));
+    let Some(mut inner) = in_namespace(&mount, &shell) else { return };
+    let mut mounted = inner.stdin(Stdio::piped()).spawn().expect("root may");
+    wait(|| scratch.path("mounted").exists()).expect("it is mounted");
+    let words = |force: bool| {
+        let words = ["create", "--name", "home", "--homehost", "none", "-l", "1", "-n", "2", "--assume-clean"];
+        let words = words.into_iter().chain(force.then_some("--force")).map(PathBuf::from);
+        words.chain(members.iter().cloned()).collect::<Vec<PathBuf>>()
+    };
+    let used = "shows, which a mount in another namespace, or another process, uses: stop that, then try again";
+    let wanted = format!("{}: is what {} {used}", members[0].display(), device.path().display());
+    scratch.uraid(words(true)).expect_refused(&[&wanted]);
+    scratch.uraid([Path::new("zero-superblock"), &members[0]]).expect_refused(&[&wanted]);
+    drop(mounted.stdin.take());
+    mounted.wait().expect("it ends");
+    device.wait_until_free();
+    // Now it is in nobody's way, whether by the name of the file or of the device.
+    scratch.uraid(words(true)).expect_done();
+    scratch.uraid([Path::new("zero-superblock"), device.path()]).expect_done();
 }

@@ -7,7 +7,7 @@ use super::error::Access;
 use super::locks;
 use super::origin::Origin;
 use super::registration::Identity;
-use super::system_use::system_use;
+use super::system_use::{hidden_use, system_use};
 use super::target::{Target, Window};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -64,7 +64,9 @@ pub fn holder(target: &Target) -> io::Result<Option<Holder>> {
 pub fn used_by_system(path: &Path) -> Option<String> {
     let status = std::fs::metadata(path).ok()?;
     let origin = Origin::of(path, &status, 0..u64::MAX);
-    system_use(origin.identity, &origin.bytes)
+    let own = status.file_type().is_block_device().then(|| status.rdev());
+    let hidden = || hidden_use(origin.identity, &origin.bytes, own);
+    system_use(origin.identity, &origin.bytes).or_else(hidden)
 }
 
 fn holder_by_locks(file: &File, window: Option<Window>) -> io::Result<Option<Holder>> {

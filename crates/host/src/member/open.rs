@@ -9,7 +9,7 @@ use super::locks;
 use super::memory::Memory;
 use super::origin::{Origin, identity};
 use super::registration::{Identity, Registration};
-use super::system_use::system_use;
+use super::system_use::{hidden_use, system_use};
 use super::target::{BadSectors, Target, Window, parse_size};
 use super::watch::Watch;
 use crate::ring::SEGMENTS_MAX;
@@ -205,6 +205,11 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     span()?;
     locks::take(name, &file, access, window)?;
     let under = origin.lock(name, access)?;
+    let is_written = access == Access::ReadWrite;
+    let device = is_block_device.then(|| before.rdev());
+    if let Some(used_as) = is_written.then(|| hidden_use(origin.identity, &origin.bytes, device)).flatten() {
+        return Err(OpenError::UsedBySystem { path: name.into(), used_as });
+    }
     let span = span()?;
     let (direct, geometry) = if is_block_device {
         block_device(name, &file, &status, &span)?

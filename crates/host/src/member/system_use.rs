@@ -1,15 +1,16 @@
 //! What the system uses a file for: swap space, or a loop device on it, or on that, which is mounted, swap space, or has a
 //! user of its own.
-//! Owns: [`system_use`]. Not here: locks of other processes (`locks`), users of a block device itself, which the kernel
-//! guards with O_EXCL.
+//! Owns: [`system_use`], [`hidden_use`]. Not here: locks of other processes (`locks`), users of a block device itself, which
+//! the kernel guards with O_EXCL.
 //! Invariant: only what the system says now. What it hides from this user counts as no use.
 //!
 //! Nothing else guards a file: the kernel writes to swap space and below a mount without a lock.
 
 use super::origin::{identity, under_loop};
 use super::registration::Identity;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// How many loop devices on loop devices are followed; the kernel allows fewer.
@@ -25,13 +26,31 @@ pub(super) fn system_use(file: Identity, bytes: &Range<u64>) -> Option<String> {
         return Some(format!("is swap space: swapoff {}", path.display()));
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    above(file, bytes, &Uses { swaps, mounts }, FLOORS_MAX)
+    above(file, bytes, &Uses { swaps, mounts, asks: Asks::Lists }, FLOORS_MAX)
+}
+
+/// Says the same of a user that no list of this process shows, such as a mount in another mount namespace: the kernel
+/// refuses to open its loop device with O_EXCL. `own`: a device of the caller's, which is not asked about. The caller has
+/// the locks on the file, so no process of uraid has such a device for a member.
+pub(super) fn hidden_use(file: Identity, bytes: &Range<u64>, own: Option<u64>) -> Option<String> {
+    let (swaps, mounts) = (String::new(), String::new());
+    above(file, bytes, &Uses { swaps, mounts, asks: Asks::Kernel { own } }, FLOORS_MAX)
 }
 
 /// What the system says of its devices.
 struct Uses {
     swaps: String,
     mounts: String,
+    asks: Asks,
+}
+
+/// What is asked of a loop device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// Whether the lists name it.
+    Lists,
+    /// Whether it can be had alone.
+    Kernel { own: Option<u64> },
 }
 
 /// The use of a loop device that shows some of these bytes, or of one on that.
@@ -68,7 +87,26 @@ fn loop_use(folder: &Path, (file, bytes): (Identity, &Range<u64>), uses: &Uses, 
     }
     let parts = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let parts: Vec<PathBuf> = parts.filter(|part| part.join("partition").exists()).collect();
-    std::iter::once(folder).chain(parts.iter().map(PathBuf::as_path)).find_map(|part| part_use(part, uses, floors))
+    let parts: Vec<&Path> = std::iter::once(folder).chain(parts.iter().map(PathBuf::as_path)).collect();
+    if let Asks::Kernel { own } = uses.asks
+        && !parts.iter().any(|part| own.is_some() && number(part) == own)
+        // A device counts as taken where a partition of it is: name the partition.
+        && let Some(taken) = parts.iter().rev().find(|part| is_taken(part))
+    {
+        let name = taken.file_name()?.to_string_lossy();
+        return Some(format!(
+            "is what /dev/{name} shows, which a mount in another namespace, or another process, uses: stop that"
+        ));
+    }
+    parts.into_iter().find_map(|part| part_use(part, uses, floors))
+}
+
+/// Whether the kernel says that a device, given by its folder in sysfs, has a user that wants it alone.
+fn is_taken(folder: &Path) -> bool {
+    let Some(name) = folder.file_name() else { return false };
+    let flags = libc::O_EXCL | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(Path::new("/dev").join(name));
+    opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
 /// The use of a loop device or of a partition of one.
