@@ -180,6 +180,12 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
+/// Whether it is a memory or null member, also behind a bad list: `bad:8:mem:64M`.
+pub fn is_fleeting(name: &str) -> bool {
+    let inner = name.strip_prefix("bad:").and_then(|rest| rest.split_once(':')).map_or(name, |(_, inner)| inner);
+    inner.starts_with("mem:") || inner.starts_with("null:")
+}
+
 /// Whether the name is that of a whole file or device, not of a part.
 pub fn is_whole(name: &str) -> bool {
     cut(without_bad_list(name)).is_none()

@@ -10,6 +10,7 @@ use super::arrays::MemberArrays;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use uraid_format::{FlagChange, MemberFlag};
+use uraid_option_values::MISSING;
 
 /// An option, the flag that it is about, and whether members get the flag.
 struct Word {
@@ -47,9 +48,6 @@ const NO_FAILFAST: Word = Word {
 };
 const OF_CREATE: &[Word] = &[WRITE_MOSTLY, FAILFAST];
 const OF_ADD: &[Word] = &[WRITE_MOSTLY, FAILFAST, NO_FAILFAST];
-
-/// A slot without a member, in a list of members, as in mdadm. It has no flags.
-pub(crate) const MISSING: &str = "missing";
 
 /// The flags of the members of `create`, in the order of the list: of each member, or of each `--array`.
 ///

@@ -1,9 +1,9 @@
 //! `--member-timeout` of the verbs that look at members.
 //! Owns: [`MemberTimeout`]. Not here: that of `serve`, which fails members.
 
-use super::time::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 use clap::Args;
 use std::time::Duration;
+use uraid_option_values::{MEMBER_TIMEOUT_TEXT, parse_member_timeout};
 
 /// How long members are waited for.
 #[derive(Args, Debug)]

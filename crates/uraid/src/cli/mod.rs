@@ -10,8 +10,6 @@ mod meaning;
 pub(crate) mod no_member;
 mod overview;
 
-use crate::arguments::usage_error;
-use crate::bench::args::{self as bench, BenchArgs};
 use crate::copy::args::{self as copy, CopyArgs};
 use crate::create::args::{self as create, CreateArgs};
 use crate::doctor::args::{self as doctor, DoctorArgs};
@@ -26,6 +24,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
+use uraid_bench_command::{self as bench, BenchArgs};
+use uraid_option_values::usage_error;
 
 /// The whole command line.
 #[derive(Parser, Debug)]
@@ -161,10 +161,10 @@ fn not_taken(given: &ArgMatches) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::usage_text;
     use uraid_block::Sectors;
     use uraid_block::sizes::MemberSize;
     use uraid_layout::Level;
+    use uraid_option_values::usage_text;
 
     #[test]
     fn the_definitions_hold_together() {

@@ -1,13 +1,14 @@
 //! `uraid copy` on the command line.
 //! Owns: its options and help texts. Not here: what it does (the parent).
 
-use crate::arguments::{MemberArrays, level, number};
+use crate::arguments::MemberArrays;
 use clap::Args;
 use std::path::PathBuf;
 use uraid_block::Sectors;
 use uraid_block::sizes::{parse_size, parse_size_or_zero};
 use uraid_format::Version;
 use uraid_layout::Level;
+use uraid_option_values::{level, number};
 
 pub(crate) const COPY: &str = "\
 Copy all the bytes of an array to a file, a block device or a pipe, without serving it.

@@ -15,7 +15,6 @@ mod output_error;
 mod reshaped;
 mod writer;
 
-use crate::arguments::{chunk_size, layout_number};
 use args::CopyArgs;
 use assume::{AssumeError, Geometry};
 use map::{Map, MapError, State};
@@ -39,6 +38,7 @@ use uraid_engine::{AssembleOptions, Place, StartPlan, assemble_half_reshaped};
 use uraid_format::uuid;
 use uraid_host::Access;
 use uraid_layout::Level;
+use uraid_option_values::{chunk_size, layout_number};
 use uraid_serve::assembly::NamedError;
 use uraid_serve::copy_reader::gone::Gone;
 use uraid_serve::copy_reader::queue::Queue;

@@ -1,15 +1,14 @@
 //! `uraid create` on the command line.
 //! Owns: its options and help texts. Not here: what it does (the parent).
 
-use crate::arguments::{
-    BitmapPlace, CreateFlags, MemberArrays, Policy, bitmap_place, consistency_policy, level, number, write_behind,
-};
+use crate::arguments::{BitmapPlace, CreateFlags, MemberArrays, bitmap_place, write_behind};
 use clap::Args;
 use uraid_block::Sectors;
 use uraid_block::sizes::{MemberSize, parse_member_size, parse_size};
 use uraid_control::names::{parse_uuid, valid_host, valid_name};
 use uraid_format::Version;
 use uraid_layout::Level;
+use uraid_option_values::{Policy, consistency_policy, level, number};
 
 pub(crate) const CREATE: &str = "\
 Make a new array: choose its geometry and write the members' superblocks.

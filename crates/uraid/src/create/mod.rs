@@ -9,18 +9,20 @@ mod over;
 pub(crate) mod refusal;
 pub(crate) mod steps;
 
-use crate::arguments::{BitmapPlace, MISSING, Policy, chunk_size, layout_number, usage_error};
+use crate::arguments::BitmapPlace;
 use args::CreateArgs;
 use refusal::{Refusal, check_unoccupied, new_content, with_name, write_failed};
 use steps::{NewContent, carry_out, steps};
 use uraid_block::sizes::{self, MemberSize};
 use uraid_control::log::{print, warn};
+use uraid_control::member_name::is_fleeting;
 use uraid_control::names;
 use uraid_format::create::{CreateOptions, Creation, NewMember, NewPolicy, create};
 use uraid_format::signature::Signature;
 use uraid_format::{MemberFlag, SetName, Superblock, uuid};
 use uraid_host::{Access, Claimed, OpenError};
 use uraid_layout::{Level, layout_name};
+use uraid_option_values::{MISSING, Policy, chunk_size, layout_number, usage_error};
 use uraid_serve::metadata::{self, ClaimError};
 
 /// Makes the array and prints its properties.
@@ -119,17 +121,6 @@ fn with_name_hint(error: Refusal, args: &CreateArgs) -> Refusal {
     let is_like_a_name = !first.contains('/') || first.starts_with("/dev/md");
     let is_hinted = is_first && is_like_a_name && args.name.is_none();
     if is_hinted { Refusal::NameFirst { member: first.clone() } } else { error }
-}
-
-/// Whether it is a memory or null member, also behind a bad list: `bad:8:mem:64M`.
-pub(crate) fn is_fleeting(name: &str) -> bool {
-    let inner = without_bad_list(name);
-    inner.starts_with("mem:") || inner.starts_with("null:")
-}
-
-/// The name of a member without its `bad:LIST:`.
-pub(crate) fn without_bad_list(name: &str) -> &str {
-    name.strip_prefix("bad:").and_then(|rest| rest.split_once(':')).map_or(name, |(_, inner)| inner)
 }
 
 /// The signatures on each member, in the order of the list.

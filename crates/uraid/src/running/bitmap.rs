@@ -1,7 +1,7 @@
 //! `uraid bitmap`: asks a running array to get a write-intent bitmap, or to lose it.
 //! Owns: its options and help texts, the call and the line about it. Not here: what the array does (`overseer::bitmap`).
 
-use crate::arguments::{BitmapPlace, bitmap_place, usage_error_of, write_behind};
+use crate::arguments::{BitmapPlace, bitmap_place, write_behind};
 use clap::{Args, Command};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use uraid_block::sizes::parse_size;
 use uraid_control::client::{self, ClientError};
 use uraid_control::log::print;
 use uraid_control::protocol::{BitmapCall, Method};
+use uraid_option_values::usage_error_of;
 
 pub(crate) const BITMAP: &str = "\
 Give a running array a write-intent bitmap, or take it away: what `mdadm --grow --bitmap=internal` and

@@ -1,13 +1,13 @@
 //! `uraid fail`: declares members of a running array failed.
 //! Owns: its options and help texts, the call and the line about it. Not here: what the array does (`overseer`, `engine::command::fail`).
 
-use crate::arguments::usage_error_of;
 use crate::running::words;
 use clap::{Args, Command};
 use serde_json::Value;
 use std::path::PathBuf;
 use uraid_control::client::{self, ClientError};
 use uraid_control::log::{print, warn};
+use uraid_option_values::usage_error_of;
 
 pub(crate) const FAIL: &str = "\
 Declare members of a running array failed: they are not read or written any more, and the

@@ -1,7 +1,7 @@
 //! `uraid add`, `re-add`, `remove`, `replace`, `write-mostly` and `failfast`: asks a running array.
 //! Owns: their options and help texts, the call and the line about it. Not here: what the array does (`overseer::membership`).
 
-use crate::arguments::{ARRAY_AND_MEMBERS, AddFlags, usage_error_of};
+use crate::arguments::{ARRAY_AND_MEMBERS, AddFlags};
 use crate::running::words;
 use clap::{Arg, Args, Command};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use uraid_control::client::{self, Client, ClientError};
 use uraid_control::log::print;
 use uraid_control::protocol::Method;
 use uraid_format::MemberFlag;
+use uraid_option_values::usage_error_of;
 
 pub(crate) const ADD: &str = "\
 Add devices to a running array as spares. A spare takes the slot of a failed or missing member at once,

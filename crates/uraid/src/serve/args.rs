@@ -2,10 +2,7 @@
 //! Owns: its options and help texts. Not here: what it does (the parent).
 
 use super::spare_groups::SpareGroups;
-use crate::arguments::{
-    MEMBER_TIMEOUT_TEXT, MemberArrays, Processors, SPIN_TEXT, number, parse_member_timeout, parse_processors,
-    parse_spin, parse_wait,
-};
+use crate::arguments::MemberArrays;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +11,9 @@ use uraid_block::sizes::parse_size;
 use uraid_control::names::parse_uuid;
 use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
+use uraid_option_values::{
+    MEMBER_TIMEOUT_TEXT, Processors, SPIN_TEXT, number, parse_member_timeout, parse_processors, parse_spin, parse_wait,
+};
 
 pub(crate) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD, with --fuse also as files, until SIGTERM, SIGINT, SIGHUP or `uraid stop`.

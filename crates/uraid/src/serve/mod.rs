@@ -7,7 +7,6 @@ pub(crate) mod args;
 mod search;
 mod spare_groups;
 
-use crate::arguments::{Processors, usage_error};
 use crate::shared::blank;
 use args::ServeArgs;
 use search::Search;
@@ -16,6 +15,7 @@ use uraid_arrays::Members;
 use uraid_control::log::{self, complain, warn};
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
+use uraid_option_values::{Processors, usage_error};
 use uraid_serve::background::{self, Detachment};
 use uraid_serve::frontend::{self, Places};
 use uraid_serve::memory;

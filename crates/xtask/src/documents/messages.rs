@@ -28,6 +28,7 @@ const CRATES: &[(&str, &str)] = &[
     ("block", "Requests"),
     ("doctor", "The search for the order of members"),
     ("bench", "Measuring"),
+    ("bench-command", "Measuring: the command"),
     ("parity", "Parity"),
 ];
 

@@ -1,9 +1,9 @@
 //! `uraid update` on the command line.
 //! Owns: its options and help texts. Not here: what it does (the parent).
 
-use crate::arguments::usage_error_of;
 use clap::{Args, Command};
 use uraid_control::names::{parse_uuid, valid_host, valid_name};
+use uraid_option_values::usage_error_of;
 
 pub(crate) const UPDATE: &str = "\
 Change the superblocks of a stopped array, as `mdadm --assemble --update=WHAT` does. The array is not

@@ -1,13 +1,14 @@
 //! `uraid detail` on the command line.
 //! Owns: its options and help texts. Not here: what it does (the parent).
 
-use crate::arguments::{MemberArrays, MemberTimeout, level, number};
+use crate::arguments::{MemberArrays, MemberTimeout};
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_control::report::MkfsOf;
 use uraid_layout::Level;
+use uraid_option_values::{level, number};
 
 /// The most rows that a part of a drawing has.
 pub(crate) const ROWS_MAX: u64 = 64;

@@ -4,10 +4,10 @@
 use super::DetailError;
 use super::args::GeometryArgs;
 use super::drawing::{Column, Drawing, Held};
-use crate::arguments::{chunk_size, layout_number, usage_error};
 use uraid_block::Sectors;
 use uraid_control::report::Report;
 use uraid_layout::{Layout, Level, Spec};
+use uraid_option_values::{chunk_size, layout_number, usage_error};
 
 /// Default data on each member: 1 GiB, or more if that is only a few chunks.
 const SIZE: Sectors = Sectors(2 << 20);

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// How an array is made consistent after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Policy {
+pub enum Policy {
     /// By a resync of everything.
     Resync,
     /// By a write-intent bitmap.
@@ -24,7 +24,8 @@ impl fmt::Display for Policy {
     }
 }
 
-pub(crate) fn consistency_policy(text: &str) -> Result<Policy, String> {
+/// Reads a policy; one that uraid does not have is refused with the others.
+pub fn consistency_policy(text: &str) -> Result<Policy, String> {
     match text {
         "resync" => Ok(Policy::Resync),
         "bitmap" => Ok(Policy::Bitmap),

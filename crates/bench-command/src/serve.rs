@@ -23,7 +23,7 @@ const SOCKET_MODE: u32 = 0o600;
 
 /// Why serving a trial array failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ServeTrialError {
+pub enum ServeTrialError {
     /// No client could have reached the array.
     #[error(transparent)]
     Places(#[from] Box<ServeError>),

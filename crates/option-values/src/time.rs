@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 /// [`uraid_arrays::SPIN`], as an option's default.
-pub(crate) const SPIN_TEXT: &str = "50us";
+pub const SPIN_TEXT: &str = "50us";
 
 /// How long a member may take, as an option's default: what Linux gives its disks.
-pub(crate) const MEMBER_TIMEOUT_TEXT: &str = "30s";
+pub const MEMBER_TIMEOUT_TEXT: &str = "30s";
 
 /// A running time: `3`, `3s`, `500ms`, `2m`; a bare number is in seconds.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     let time = duration(text, "3s, 500ms or 2m")?;
     if time < Duration::from_millis(1) || time > Duration::from_secs(24 * 3600) {
         return Err(format!("{text:?}: expected a time from 1ms to 24 hours"));
@@ -19,7 +19,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 /// How long to busy-poll: `50us`, or `0us`.
-pub(crate) fn parse_spin(text: &str) -> Result<Duration, String> {
+pub fn parse_spin(text: &str) -> Result<Duration, String> {
     let time = duration(text, "50us, or 0us for never")?;
     if time > Duration::from_millis(10) {
         return Err(format!("{text:?}: expected at most 10ms"));
@@ -28,7 +28,7 @@ pub(crate) fn parse_spin(text: &str) -> Result<Duration, String> {
 }
 
 /// How long a member may take: `30s`, or `0` for ever; a bare number is in seconds.
-pub(crate) fn parse_member_timeout(text: &str) -> Result<Duration, String> {
+pub fn parse_member_timeout(text: &str) -> Result<Duration, String> {
     let time = duration(text, "30s, 500ms, or 0 for ever")?;
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(24 * 3600));
     if !time.is_zero() && !(least..=most).contains(&time) {
@@ -38,7 +38,7 @@ pub(crate) fn parse_member_timeout(text: &str) -> Result<Duration, String> {
 }
 
 /// How long to wait for members: `30s`; a bare number is in seconds.
-pub(crate) fn parse_wait(text: &str) -> Result<Duration, String> {
+pub fn parse_wait(text: &str) -> Result<Duration, String> {
     let time = duration(text, "30s or 5m")?;
     if time > Duration::from_secs(24 * 3600) {
         return Err(format!("{text:?}: expected a time of at most 24 hours"));

@@ -2,9 +2,6 @@
 //! Owns: its options and help texts. Not here: what they mean together (`uraid_bench::Work`), what is measured
 //! (`uraid_bench`). Invariant: options that fio or create also have are spelled as there.
 
-use crate::arguments::{
-    Policy, Processors, SPIN_TEXT, consistency_policy, level, number, parse_processors, parse_spin, parse_time,
-};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use std::path::PathBuf;
@@ -15,8 +12,12 @@ use uraid_bench::{Pattern, parse_bytes};
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
 use uraid_layout::Level;
+use uraid_option_values::{
+    Policy, Processors, SPIN_TEXT, consistency_policy, level, number, parse_processors, parse_spin, parse_time,
+};
 
-pub(crate) const BENCH: &str = "\
+/// What `uraid bench --help` begins with.
+pub const BENCH: &str = "\
 Measure an array, and in the same run what its members give without it.
 
 Three things are driven by the same loop over the same members, in turn within each round, so that
@@ -42,7 +43,8 @@ Two uses need --destructive, because files and block devices lose what they hold
 trial array, and when an existing array is written. That array stays marked dirty and is made
 consistent when it is served the next time. Trial members are filled first, except block devices.";
 
-pub(crate) const BENCH_AFTER: &str = "\
+/// What it ends with.
+pub const BENCH_AFTER: &str = "\
 EXAMPLES
   The engine on memory, 4 KiB random reads of a raid6:
       uraid bench -l 6 -n 8 -c 64K mem:64M --rw randread --bs 4K --iodepth 32
@@ -159,7 +161,7 @@ const OF_WORDS: [(&str, &[&str]); 2] = [
 
 /// The message about options that `kernels` or `nbd` do not take. `given` is as much of the command line as could be
 /// parsed; `command` is that of `uraid bench`.
-pub(crate) fn not_taken(command: &Command, given: &ArgMatches) -> Option<String> {
+pub fn not_taken(command: &Command, given: &ArgMatches) -> Option<String> {
     let first = given.get_many::<String>("members")?.next()?;
     if first != "nbd" && given.value_source("beside") == Some(ValueSource::CommandLine) {
         return Some("--beside is of `bench nbd` only: it measures a server".to_owned());
@@ -191,7 +193,7 @@ fn trial_policy(text: &str) -> Result<Policy, String> {
 /// Options of `uraid bench`.
 #[derive(Args, Debug)]
 #[command(override_usage = USAGE)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     /// A trial array of this RAID level: linear, raid0, raid1, raid4, raid5, raid6, raid10
     #[arg(short, long, value_parser = level, allow_hyphen_values = true, requires = "raid_devices")]
     pub level: Option<Level>,

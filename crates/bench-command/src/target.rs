@@ -3,23 +3,23 @@
 //! planning and filling a trial array (`uraid_bench`).
 //! Invariant: without consent nothing that outlives the run is changed. A trial leaves no superblock behind.
 
-use crate::arguments::MISSING;
-use crate::create;
-use crate::create::refusal::{self, Refusal};
 use uraid_arrays::Members;
 use uraid_bench::{Screen, Target, Trial, TrialError};
 use uraid_block::{IoError, SECTOR_BYTES};
 use uraid_control::log::warn;
+use uraid_control::member_name::is_fleeting;
 use uraid_engine::AssembleOptions;
 use uraid_format::SUPERBLOCK_BYTES;
+use uraid_format::create::CreateError;
 use uraid_host::{Access, Claimed};
+use uraid_option_values::MISSING;
 use uraid_serve::metadata::{self, ClaimError, MetadataError};
 use uraid_serve::opening::{self, ServeError, Timeouts};
 use uraid_serve::stack::Assembled;
 
 /// Why there is nothing to measure.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TargetError {
+pub enum TargetError {
     /// The members would lose their data, and --destructive was not given.
     #[error("{member}: a member of a trial array loses what it holds; give --destructive if that is meant")]
     TrialNeedsConsent { member: String },
@@ -34,7 +34,7 @@ pub(crate) enum TargetError {
     Claim(#[from] ClaimError),
     /// Such an array cannot be made.
     #[error("the trial array cannot be made")]
-    Create(#[source] Refusal),
+    Create(#[source] Impossible),
     /// The trial array cannot be planned or filled.
     #[error(transparent)]
     Trial(TrialError),
@@ -49,13 +49,29 @@ pub(crate) enum TargetError {
     Wipe(#[from] MetadataError),
 }
 
+/// Why a trial array cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Impossible {
+    /// Its geometry is impossible.
+    #[error(transparent)]
+    Geometry(CreateError),
+    /// It is impossible because of one member.
+    #[error("{member}")]
+    Member {
+        /// Its name.
+        member: String,
+        /// What is wrong with it.
+        source: CreateError,
+    },
+}
+
 /// The name of each slot's member, or `missing`. If only one memory or null member is named, perhaps beside `missing`,
 /// all other slots get a member like it.
 fn slots(names: &[String], raid_devices: u16) -> Vec<String> {
     let present: Vec<&String> = names.iter().filter(|name| *name != MISSING).collect();
     let mut slots = names.to_vec();
     if let [one] = present[..]
-        && create::is_fleeting(one)
+        && is_fleeting(one)
         && slots.len() < usize::from(raid_devices)
     {
         slots.resize(raid_devices.into(), one.clone());
@@ -71,7 +87,7 @@ pub(super) fn trial(
     screen: &dyn Screen,
 ) -> Result<Target, TargetError> {
     let names = slots(names, trial.raid_devices);
-    let is_lost = |name: &&String| *name != MISSING && !create::is_fleeting(name);
+    let is_lost = |name: &&String| *name != MISSING && !is_fleeting(name);
     if let Some(member) = names.iter().find(is_lost).filter(|_| !destructive) {
         return Err(TargetError::TrialNeedsConsent { member: member.clone() });
     }
@@ -108,7 +124,7 @@ pub(super) fn existing(
 /// Wipes the signatures of what the members held: its data will be overwritten, so it must not be recognized any
 /// more.
 fn wipe_old(members: &[Claimed]) -> Result<(), TargetError> {
-    for member in members.iter().filter(|member| !create::is_fleeting(member.name())) {
+    for member in members.iter().filter(|member| !is_fleeting(member.name())) {
         let reading = |source| TargetError::Member { member: member.name().to_owned(), action: "reading", source };
         let marks = metadata::signatures(member).map_err(reading)?;
         if let Some(first) = marks.first() {
@@ -125,7 +141,7 @@ pub(super) fn leave(target: &Target) -> Result<(), TargetError> {
         return Ok(());
     }
     for (plan, member) in target.plan.members.iter().zip(&target.members) {
-        if create::is_fleeting(member.name()) {
+        if is_fleeting(member.name()) {
             continue;
         }
         let at = plan.superblock.super_offset.0 * SECTOR_BYTES as u64;
@@ -142,7 +158,13 @@ pub(super) fn leave(target: &Target) -> Result<(), TargetError> {
 /// Adds the name of the member that does not fit.
 fn named(error: TrialError, names: &[String]) -> TargetError {
     match error {
-        TrialError::Create(error) => TargetError::Create(refusal::with_name(error, names)),
+        TrialError::Create(error) => {
+            let member = error.member().and_then(|at| names.get(at)).cloned();
+            TargetError::Create(match member {
+                Some(member) => Impossible::Member { member, source: error },
+                None => Impossible::Geometry(error),
+            })
+        }
         error @ (TrialError::Open(_)
         | TrialError::Name(_)
         | TrialError::TooMuchMemory { .. }

@@ -3,25 +3,25 @@
 
 /// One processor for each thread, each once, at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Processors(Vec<u16>);
+pub struct Processors(Vec<u16>);
 
 /// The most threads, as for `serve --shards`.
 const COUNT_MAX: usize = 64;
 
 impl Processors {
     /// How many threads.
-    pub(crate) fn count(&self) -> u16 {
+    pub fn count(&self) -> u16 {
         self.0.len() as u16
     }
 
     /// The processor of each thread.
-    pub(crate) fn list(&self) -> &[u16] {
+    pub fn list(&self) -> &[u16] {
         &self.0
     }
 }
 
 /// Parses `0-3`, `2,4,6`, `0,4-7`. Fails if this process may not run on one of them.
-pub(crate) fn parse_processors(text: &str) -> Result<Processors, String> {
+pub fn parse_processors(text: &str) -> Result<Processors, String> {
     let is_none = || format!("{text:?} is not a list of processors, expected one like 0-3 or 2,4,6");
     let number = |text: &str| text.parse::<u16>().map_err(|_| is_none());
     let mut list: Vec<u16> = Vec::new();
