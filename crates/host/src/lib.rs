@@ -26,6 +26,7 @@ pub use member::{
 pub use net::{Listener, NetError, Peer, Stream};
 pub use options::{ARENAS, ArenaBlocks, CLIENT_ARENA, LeftBehind, Options, RingChoice};
 pub use process::descriptors::{TooFewDescriptors, close_descriptors_on_exec, ensure_descriptors};
+pub use process::heap::Heap;
 pub use process::memory::{NoMemory, ensure_memory, share_heap_under_a_limit};
 pub use process::privileges::{PrivilegeError, drop_privileges, keep_locked_memory};
 pub use process::processors::{pin, processors_allowed};

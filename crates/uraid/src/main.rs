@@ -25,6 +25,10 @@ use std::process::ExitCode;
 use uraid_control::asking;
 use uraid_control::log::{self, complain, warn};
 
+/// Where it is exhausted, the process says so.
+#[global_allocator]
+static HEAP: uraid_host::Heap = uraid_host::Heap;
+
 fn main() -> ExitCode {
     uraid_host::share_heap_under_a_limit();
     uraid_host::with_stack(command)

@@ -94,6 +94,30 @@ fn a_small_stack_is_enough() {
     }
 }
 
+/// Below what the program itself takes, the kernel or the loader ends it, before anything of it runs.
+#[test]
+fn a_heap_that_is_exhausted_ends_a_command_with_one_sentence() {
+    let scratch = Scratch::new();
+    array(&scratch);
+    let mut told = 0;
+    for kibibytes in (300..2000).step_by(25) {
+        let limit = format!("-d {kibibytes}");
+        let output = limited(&scratch, &limit, &["examine", "m0", "m1"]).output().expect("sh runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_loader = said.is_empty() || said.contains("error while loading shared libraries");
+        match output.status.code() {
+            Some(0) => {}
+            Some(1) => {
+                assert!(said.lines().all(|line| line.starts_with("uraid: ")), "{limit}: {said}");
+                told += usize::from(said.starts_with("uraid: out of memory: ") && said.lines().count() == 1);
+            }
+            Some(127) | None => assert!(is_loader, "{limit}: {:?}: {said}", output.status),
+            Some(code) => panic!("{limit}: {code}: {said}"),
+        }
+    }
+    assert!(told > 0, "some limits are enough to begin, and to do no more");
+}
+
 /// Threads count as data, and so does the heap.
 #[test]
 fn too_few_threads_or_open_files_are_an_error_that_says_so() {
@@ -109,8 +133,8 @@ fn too_few_threads_or_open_files_are_an_error_that_says_so() {
         let done = doctor(format!("-d {kibibytes}"));
         let is_told = done.stderr.contains("cannot start the thread that looks at the array: ")
             || done.stderr.contains("cannot be started: ")
-            || done.stderr.contains("memory allocation of ");
-        assert!(done.code == Some(0) || is_told, "{kibibytes}: {done:?}");
+            || done.stderr.contains("uraid: out of memory: ");
+        assert!(done.code == Some(0) || done.code == Some(1) && is_told, "{kibibytes}: {done:?}");
     }
     // Standard streams, two members, and then the eventfd: not one more, or a few.
     doctor("-n 5".to_owned()).expect_refused(&["cannot make an eventfd: too many open files"]);

@@ -3,6 +3,7 @@
 //! all rooms above; it calls `sys` alone.
 
 pub(crate) mod descriptors;
+pub(crate) mod heap;
 pub(crate) mod memory;
 pub(crate) mod panic_hook;
 pub(crate) mod privileges;
