@@ -30,18 +30,19 @@ fn check(result: c_int) -> Result<c_int, Errno> {
     if result < 0 { Err(Errno::last()) } else { Ok(result) }
 }
 
-/// `permission denied (errno 13)`
+/// The words for an errno, which are the same for every command: `not found`, `permission denied (errno 13)`.
 pub(crate) fn errno_text(os: i32) -> String {
+    if os == libc::ENOENT {
+        return "not found".to_owned();
+    }
     let text = std::io::Error::from_raw_os_error(os).to_string();
     let words = text.split(" (os error").next().unwrap_or_default();
     format!("{} (errno {os})", words.to_lowercase())
 }
 
-/// The words for an error of the system, which are the same for every command: `not found`,
-/// `permission denied (errno 13)`.
+/// The same words for an error of the system.
 pub fn io_text(error: &std::io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOENT) => "not found".to_owned(),
         Some(os) => errno_text(os),
         None => error.to_string(),
     }

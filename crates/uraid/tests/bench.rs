@@ -203,7 +203,7 @@ fn what_cannot_be_measured_is_refused_with_what_was_found_and_expected() {
         ("-l 6 -n 3 mem:8M", "needs at least 4"),
         ("-l 5 -n 3 mem:8M mem:8M", "2 members are listed, expected 3"),
         ("mem:8M", "none of the members can be used"),
-        ("-l 5 -n 3 mem:99999T", "mem:99999T: so much memory cannot be had: Cannot allocate memory"),
+        ("-l 5 -n 3 mem:99999T", "mem:99999T: so much memory cannot be had: cannot allocate memory (errno 12)"),
         ("-l 5 -n 3 mem:99999T", "; expected less, or null:SIZE, which holds nothing"),
     ] {
         bench(&scratch, line, &[]).expect_refused(&[expected]);
@@ -364,7 +364,7 @@ fn where_no_socket_can_be_made_no_member_is_touched() {
     let done = bench(&scratch, "-l 5 -n 3 --destructive --serve", &[&[nowhere], &members[..]].concat());
     done.expect_refused(&[
         "the trial array is not served: cannot listen on ",
-        "no/such.nbd: no socket can be made there: No such file or directory",
+        "no/such.nbd: no socket can be made there: not found",
         "expected a path in a folder that exists and can be written",
     ]);
     assert!(fs::read(&members[0]).expect("a member") == before, "nothing was changed");

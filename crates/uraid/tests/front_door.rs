@@ -242,6 +242,15 @@ fn what_is_not_there_or_not_allowed_has_the_same_words_in_every_command() {
         let done = scratch.uraid(&words).expect_refused(&["nothing: not found"]);
         assert!(!done.stderr.contains("os error") && !done.stderr.contains("No such file"), "{words:?}: {done:?}");
     }
+    // Nor where a file or folder is to be made.
+    let (nowhere, unserved) = (scratch.path("nothing/x"), scratch.members("unserved", 2, 8 * MIB));
+    scratch.create("unserved", "--level 1 --raid-devices 2 --assume-clean", &unserved);
+    let nbd = format!("unix:{}", nowhere.display());
+    for (option, place) in [("--nbd", nbd.as_str()), ("--control", text(&nowhere)), ("--fuse", text(&nowhere))] {
+        let done = scratch.uraid(["serve", option, place, text(&unserved[0]), text(&unserved[1])]);
+        let done = done.expect_refused(&["not found"]);
+        assert!(!done.stderr.contains("os error") && !done.stderr.contains("o such file"), "{option}: {done:?}");
+    }
     // Where root may do everything, a file without permission cannot be made.
     if !rustix::process::geteuid().is_root() {
         let secret = scratch.member("secret", 8 * MIB);

@@ -99,7 +99,7 @@ pub enum OpenError {
     },
     /// The system does not have this much memory.
     #[error("{}: so much memory cannot be had: {}; expected less, or null:SIZE, which holds nothing", path.display(),
-        std::io::Error::from_raw_os_error(*os))]
+        crate::sys::errno_text(*os))]
     NoMemory {
         /// The name given.
         path: PathBuf,

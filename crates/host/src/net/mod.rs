@@ -60,7 +60,7 @@ pub enum NetError {
     },
     /// The directory does not accept a new socket.
     #[error("no socket can be made there: {}; expected a path in a folder that exists and can be written",
-        io::Error::from_raw_os_error(*os))]
+        crate::sys::errno_text(*os))]
     NotMade {
         /// The system's errno.
         os: i32,

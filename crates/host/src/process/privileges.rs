@@ -12,7 +12,7 @@ const CAPABILITIES_MAX: u32 = 64;
 
 /// The system refused to drop a privilege.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("capabilities cannot be given up: {}; the process goes on with them", std::io::Error::from(*errno))]
+#[error("capabilities cannot be given up: {}; the process goes on with them", crate::sys::errno_text(errno.raw_os_error()))]
 pub struct PrivilegeError {
     errno: Errno,
 }
