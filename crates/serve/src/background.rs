@@ -62,6 +62,18 @@ impl Background {
     pub fn start(words: impl IntoIterator<Item = OsString>, path: PathBuf) -> Result<Background, BackgroundError> {
         let log = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
         let log = log.map_err(failed(&path))?;
+        let unused = path.clone();
+        Background::start_with(words, path, log).inspect_err(|_| {
+            // Nothing has begun to write to it.
+            let _ = fs::remove_file(&unused);
+        })
+    }
+
+    fn start_with(
+        words: impl IntoIterator<Item = OsString>,
+        path: PathBuf,
+        log: File,
+    ) -> Result<Background, BackgroundError> {
         let program = Path::new("/proc/self/exe");
         // What the caller has left open, such as the lock file of a script, is not the server's.
         close_descriptors_on_exec().map_err(failed(Path::new("/proc/self/fd")))?;

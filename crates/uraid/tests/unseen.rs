@@ -69,6 +69,20 @@ fn what_cannot_be_looked_for_without_proc_is_said() {
 }
 
 #[test]
+fn a_server_in_the_background_that_cannot_be_started_leaves_no_log() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
+    let paths = members.iter().map(|path| path.to_str().expect("text"));
+    let words: Vec<&str> = ["serve", "--background"].into_iter().chain(paths).collect();
+    let Some(done) = without_proc(&scratch, &words, true) else { return };
+    done.expect_refused(&["no server in the background: /proc/self/"]);
+    let files = fs::read_dir(scratch.path("")).expect("ours").map(|entry| entry.expect("ours").file_name());
+    let logs: Vec<_> = files.filter(|name| name.to_string_lossy().contains(".log")).collect();
+    assert!(logs.is_empty(), "{logs:?}");
+}
+
+#[test]
 fn a_file_below_a_loop_device_that_another_namespace_has_mounted_is_not_written() {
     let scratch = Scratch::new();
     let members = scratch.members("m", 2, 32 * MIB);
