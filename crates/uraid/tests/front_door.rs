@@ -276,6 +276,14 @@ fn words_in_another_order_and_words_of_mdadm_are_answered_with_the_command() {
     }
     let wanted = format!("asked: is a running array, which comes first: `uraid add asked {}`", text(&spare));
     scratch.uraid(["add", text(&spare), "asked"]).expect_refused(&[&wanted]);
+    for (line, wanted) in [
+        (["bitmap", "internal", "asked"], "internal: the array comes first: `uraid bitmap asked internal`"),
+        (["speed", "5M", "asked"], "`uraid speed asked --max 5M`"),
+        (["speed", "asked", "5M"], "`uraid speed asked --max 5M`"),
+    ] {
+        let done = scratch.uraid(line);
+        assert!(done.code == Some(2) && done.stderr.contains(wanted), "{done:?}");
+    }
     for (verb, word, wanted) in [
         ("fail", "failed", "`uraid remove ARRAY failed`"),
         ("add", "missing", "`uraid re-add ARRAY missing`"),

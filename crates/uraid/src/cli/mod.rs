@@ -9,6 +9,7 @@ mod mdadm;
 mod meaning;
 pub(crate) mod no_member;
 mod overview;
+mod word_order;
 
 use crate::copy::args::{self as copy, CopyArgs};
 use crate::create::args::{self as create, CreateArgs};
@@ -139,10 +140,13 @@ fn topic_of(words: &[OsString]) -> Option<String> {
 /// What to type instead of a line of mdadm, or one whose first word is no verb.
 fn instead_of(words: &[OsString]) -> Option<String> {
     let first = words.get(1)?.to_str()?;
+    let texts: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    if let Some(text) = word_order::instead_of_order(&texts) {
+        return Some(text);
+    }
     if line().find_subcommand(first).is_some() || CLAPS_OWN.contains(&first) {
         return None;
     }
-    let texts: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
     let of_mdadm = mdadm::instead_of_update(words).or_else(|| device_first::instead_of_line(&texts));
     of_mdadm.or_else(|| meaning::instead_of_word(first)).or_else(|| device_first::instead_of_device(&texts))
 }
