@@ -1,5 +1,5 @@
 //! `uraid serve` on the command line.
-//! Owns: its options and help texts. Not here: what it does (the parent).
+//! Owns: its options and help texts, which frontends they ask for. Not here: what it does (the parent).
 
 use super::spare_groups::SpareGroups;
 use crate::arguments::MemberArrays;
@@ -13,7 +13,9 @@ use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
 use uraid_option_values::{
     MEMBER_TIMEOUT_TEXT, Processors, SPIN_TEXT, number, parse_member_timeout, parse_processors, parse_spin, parse_wait,
+    usage_error,
 };
+use uraid_serve::frontend::{Places, parse_address};
 
 pub(crate) const SERVE: &str = "\
 Assemble arrays from their members and serve them over NBD, with --fuse also as files, until SIGTERM, SIGINT, SIGHUP or `uraid stop`.
@@ -209,6 +211,21 @@ impl ServeArgs {
     /// The members of each array.
     pub(crate) fn groups(&self) -> Vec<Vec<String>> {
         self.arrays.groups_or(&self.members)
+    }
+
+    /// Where clients shall reach the arrays; ends the process if `--nbd` is wrong.
+    pub(crate) fn places(&self) -> Places {
+        let wrong = |text: &str| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT"));
+        let address = |text: &str| parse_address(text).unwrap_or_else(|| wrong(text));
+        Places {
+            nbd: self.nbd.as_deref().map(address),
+            export_name: self.export_name.clone(),
+            export_mode: self.export_mode,
+            export_read_only: self.export_read_only,
+            insecure: self.insecure,
+            control: self.control.clone(),
+            fuse: self.fuse.clone(),
+        }
     }
 
     /// Whether the arrays may be members of another one: they were given with --array.

@@ -15,9 +15,9 @@ use uraid_arrays::Members;
 use uraid_control::log::{self, complain, warn};
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
-use uraid_option_values::{Processors, usage_error};
+use uraid_option_values::Processors;
 use uraid_serve::background::{self, Detachment};
-use uraid_serve::frontend::{self, Places};
+use uraid_serve::frontend;
 use uraid_serve::memory;
 use uraid_serve::opening::without_copy::without_copy_line;
 use uraid_serve::opening::{ServeError, Timeouts, stack};
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     let detachment = detachment(args);
     detachment.begin();
     log::begin();
-    let places = places(args);
+    let places = args.places();
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
     let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);
     let mut groups = args.groups();
@@ -84,21 +84,6 @@ fn detachment(args: &ServeArgs) -> Detachment {
         (false, _) => Detachment::None,
         (true, false) => Detachment::Detached,
         (true, true) => Detachment::NamesLog,
-    }
-}
-
-/// Where clients shall reach the arrays; ends the process if `--nbd` is wrong.
-fn places(args: &ServeArgs) -> Places {
-    let wrong = |text: &str| usage_error(&format!("--nbd {text:?}: expected unix:PATH or tcp:HOST:PORT"));
-    let address = |text: &str| frontend::parse_address(text).unwrap_or_else(|| wrong(text));
-    Places {
-        nbd: args.nbd.as_deref().map(address),
-        export_name: args.export_name.clone(),
-        export_mode: args.export_mode,
-        export_read_only: args.export_read_only,
-        insecure: args.insecure,
-        control: args.control.clone(),
-        fuse: args.fuse.clone(),
     }
 }
 
