@@ -1,6 +1,6 @@
 //! The exports as files of a FUSE mount: `--fuse`.
-//! Owns: [`Fuse`]: the mount, the files' names, what the start says about rights. Not here: serving the files
-//! (`export-fuse`), mounting (`host`), when they are served and closed (`life`).
+//! Owns: [`Fuse`]: the mount, the files' names, why there is none, what the start says about rights. Not here: serving
+//! the files (`export-fuse`), mounting (`host`), when they are served and closed (`life`).
 //! Invariant: the mount is made before the privileges are dropped, and is gone when the process has ended.
 
 use super::{ArrayExport, Frontend, FrontendPlan, Later, OnShard, Serving};
@@ -16,11 +16,31 @@ use uraid_control::log::warn;
 use uraid_control::names;
 use uraid_control::report;
 use uraid_export_fuse::{ARENA_BLOCKS, ARENA_BLOCKS_MIN, Common, Export, Server};
-use uraid_host::{ArenaBlocks, FuseMount, Local, guard_against_reclaim};
+use uraid_host::{ArenaBlocks, FuseMount, Local, MountError, guard_against_reclaim};
 
 /// How long a stop waits until the mount is gone.
 const UNMOUNT_TIME_MAX: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// Why nothing is mounted.
+#[derive(Debug, thiserror::Error)]
+enum FuseError {
+    /// Nothing could be mounted.
+    #[error("--fuse")]
+    Mount(#[source] MountError),
+    /// An export has no name of its own as a file.
+    #[error("--fuse: export {name:?} has no file name of its own; expected --export-name with another name")]
+    FileName {
+        /// The name of the export.
+        name: String,
+    },
+}
+
+impl From<FuseError> for ServeError {
+    fn from(error: FuseError) -> ServeError {
+        ServeError::Frontend(Box::new(error))
+    }
+}
 
 /// The folder of `--fuse`.
 pub struct FusePlan {
@@ -57,10 +77,10 @@ impl FrontendPlan for FusePlan {
         let file_names: Vec<String> = exports.iter().map(|export| names::file_name(&export.name)).collect();
         for (at, name) in file_names.iter().enumerate() {
             if name.is_empty() || file_names[..at].contains(name) {
-                return Err(ServeError::FileName { name: exports[at].name.clone() });
+                return Err(FuseError::FileName { name: exports[at].name.clone() }.into());
             }
         }
-        let mount = Arc::new(FuseMount::new(&self.folder, shards)?);
+        let mount = Arc::new(FuseMount::new(&self.folder, shards).map_err(FuseError::Mount)?);
         let common = Common::new(exports.len());
         Ok(Box::new(Fuse { mount, file_names, common, blocks: blocks(share) }))
     }

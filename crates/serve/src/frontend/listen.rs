@@ -4,7 +4,7 @@
 //! Invariant: TCP needs --insecure.
 
 use crate::frontend::fuse::FusePlan;
-use crate::frontend::nbd::{Address, NbdPlan};
+use crate::frontend::nbd::{Address, NbdError, NbdPlan};
 use crate::frontend::{ArrayExport, FrontendPlan, Frontends};
 use crate::memory::Share;
 use crate::opening::{ServeError, Timeouts};
@@ -70,8 +70,10 @@ fn nbd_plan(places: &Places, first: &str, timeouts: Timeouts) -> Result<NbdPlan,
     match &places.nbd {
         None => Ok(unix(runtime_socket(first, "nbd")?)),
         Some(Address::Unix(path)) => Ok(unix(path.clone())),
-        Some(Address::Tcp(found)) if !places.insecure => Err(ServeError::Insecure { found: *found }),
-        Some(Address::Tcp(address)) if places.export_mode.is_some() => Err(ServeError::ModeOfTcp { address: *address }),
+        Some(Address::Tcp(found)) if !places.insecure => Err(NbdError::Insecure { found: *found }.into()),
+        Some(Address::Tcp(address)) if places.export_mode.is_some() => {
+            Err(NbdError::ModeOfTcp { address: *address }.into())
+        }
         Some(Address::Tcp(address)) => {
             let address = *address;
             Ok(NbdPlan::new(None, move || {

@@ -1,6 +1,6 @@
 //! NBD clients of a process.
-//! Owns: [`Nbd`]: the socket, the addresses of the exports, the memory of connections. Not here: the protocol
-//! (`export-nbd`), which address is wanted (`listen`), lines about clients (`client_log`).
+//! Owns: [`Nbd`]: the socket, the addresses of the exports, the memory of connections; [`NbdError`]. Not here: the
+//! protocol (`export-nbd`), which address is wanted (`listen`), lines about clients (`client_log`).
 //! Invariant: shard 0 accepts, and gives each client to the shard that has the fewest.
 
 use super::client_log::ClientLog;
@@ -38,6 +38,35 @@ pub fn parse_address(text: &str) -> Option<Address> {
     }
     let mut addresses = text.strip_prefix("tcp:")?.to_socket_addrs().ok()?;
     addresses.next().map(Address::Tcp)
+}
+
+/// Why an address is refused.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NbdError {
+    /// A TCP address, which other users can reach.
+    #[error(
+        "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
+         expected unix:PATH, or --insecure if that is meant",
+        if found.ip().is_loopback() { "every user of this machine" } else { "everyone who reaches that address" }
+    )]
+    Insecure {
+        /// The address.
+        found: SocketAddr,
+    },
+    /// `--export-mode` with TCP, which has no mode.
+    #[error(
+        "--export-mode is the mode of a unix socket, and --nbd tcp:{address} has none: leave it out, or serve on unix:PATH"
+    )]
+    ModeOfTcp {
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+impl From<NbdError> for ServeError {
+    fn from(error: NbdError) -> ServeError {
+        ServeError::Frontend(Box::new(error))
+    }
 }
 
 /// A socket for NBD clients.

@@ -18,7 +18,6 @@ use crate::opening::nested::NestedError;
 use crate::stack::assembly::{self, NamedError};
 use crate::stack::{Assembled, AssembledStack, StackError};
 use std::error::Error;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uraid_arrays::Members;
@@ -30,7 +29,7 @@ use uraid_control::report::LeftOut;
 use uraid_control::runtime::RuntimeError;
 use uraid_engine::{AssembleOptions, Candidate, StartPlan};
 use uraid_format::bitmap::{BitmapImage, BitmapUnusable};
-use uraid_host::{Access, Claimed, Listener, MountError, NetError, OpenError, TooFewDescriptors};
+use uraid_host::{Access, Claimed, Listener, NetError, OpenError, TooFewDescriptors};
 
 /// How long a killed process may take to release members and sockets.
 const LETTING_GO_TIME_MAX: Duration = Duration::from_secs(3);
@@ -70,24 +69,6 @@ pub enum ServeError {
         /// What is missing.
         source: TooFewDescriptors,
     },
-    /// A TCP address, which other users can reach.
-    #[error(
-        "--nbd tcp:{found}: {} could read and write the array: there is no TLS yet; \
-         expected unix:PATH, or --insecure if that is meant",
-        if found.ip().is_loopback() { "every user of this machine" } else { "everyone who reaches that address" }
-    )]
-    Insecure {
-        /// The address.
-        found: SocketAddr,
-    },
-    /// `--export-mode` with TCP, which has no mode.
-    #[error(
-        "--export-mode is the mode of a unix socket, and --nbd tcp:{address} has none: leave it out, or serve on unix:PATH"
-    )]
-    ModeOfTcp {
-        /// The address.
-        address: SocketAddr,
-    },
     /// A running server has the socket: it serves an array of this name.
     #[error(
         "{}: a running server listens on it, so an array of that name runs already: `uraid list` shows it; stop that one, or \
@@ -106,15 +87,9 @@ pub enum ServeError {
         /// Why.
         source: NetError,
     },
-    /// Nothing could be mounted.
-    #[error("--fuse")]
-    Mount(#[from] MountError),
-    /// An export has no name of its own as a file.
-    #[error("--fuse: export {name:?} has no file name of its own; expected --export-name with another name")]
-    FileName {
-        /// The name of the export.
-        name: String,
-    },
+    /// A frontend cannot serve what was asked of it, for a reason of its own.
+    #[error(transparent)]
+    Frontend(Box<dyn Error + Send + Sync>),
     /// One name for several arrays.
     #[error("--control and --export-name are for one array, and {count} are served")]
     OneName {
