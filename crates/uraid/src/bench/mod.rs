@@ -9,11 +9,11 @@ use std::path::Path;
 use uraid_bench::Screen;
 use uraid_bench::scenario::ScenarioName;
 use uraid_bench::table::Row;
-use uraid_bench_command::{BenchArgs, BenchError};
+use uraid_bench_command::BenchArgs;
 
 /// Measures and prints.
-pub(crate) fn run(args: &BenchArgs) -> Result<(), BenchError> {
-    uraid_bench_command::run(args, on_file_system)
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Box<dyn Error>> {
+    Ok(uraid_bench_command::run(args, on_file_system)?)
 }
 
 fn on_file_system(scenario: ScenarioName, folder: &Path, screen: &dyn Screen) -> Result<Vec<Row>, Box<dyn Error>> {
