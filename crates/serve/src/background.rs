@@ -135,12 +135,8 @@ pub fn serve(words: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Back
     let _ = fs::remove_file(&log);
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     if code.is_none() || server.passed_on == 0 {
-        let place = if server.passed_on == 0 {
-            format!(", and nothing is in its log {}", log.display())
-        } else {
-            String::new()
-        };
-        warn(&format!("the server in the background has ended: {status}{place}"));
+        let said = if server.passed_on == 0 { ", and has not said why" } else { "" };
+        warn(&format!("the server in the background has ended: {status}{said}"));
     }
     if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| server.passed_on >= *limit) {
         warn(&format!(

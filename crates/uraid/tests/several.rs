@@ -62,7 +62,10 @@ fn an_array_whose_members_failed_together_starts_again_without_force() {
         let over = over.collect::<Vec<String>>().join(", ");
         let whole = format!("Frozen : {over}\n");
         assert!(shown.contains(&whole), "{case}: {shown}");
-        assert!(rig.says(&["list"]).contains(&format!("active, frozen ({over})")), "{case}");
+        // On a busy machine the array may have been marked clean before the write, and then stays so.
+        let listed = rig.says(&["list"]);
+        let is_listed = |state| listed.contains(&format!("{state}, frozen ({over})"));
+        assert!(is_listed("active") || is_listed("clean"), "{case}: {listed}");
         let report: serde_json::Value = serde_json::from_str(&rig.says(&["list", "--json"])).expect("JSON");
         assert_eq!(report[0]["frozen"], over, "{case}");
         // On a busy machine the flush of an idle array may come between, and meet the error before the write does.
