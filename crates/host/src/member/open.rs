@@ -205,9 +205,10 @@ fn open_file(target: &Target, access: Access) -> Result<Claim, OpenError> {
     span()?;
     locks::take(name, &file, access, window)?;
     let under = origin.lock(name, access)?;
-    let is_written = access == Access::ReadWrite;
+    // Not for a window: a loop device over the file is taken where any of its partitions is, also another one.
+    let is_all_written = access == Access::ReadWrite && window.is_none();
     let device = is_block_device.then(|| before.rdev());
-    if let Some(used_as) = is_written.then(|| hidden_use(origin.identity, &origin.bytes, device)).flatten() {
+    if let Some(used_as) = is_all_written.then(|| hidden_use(origin.identity, &origin.bytes, device)).flatten() {
         return Err(OpenError::UsedBySystem { path: name.into(), used_as });
     }
     let span = span()?;
