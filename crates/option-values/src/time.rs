@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// [`uraid_arrays::SPIN`], as an option's default.
+/// `uraid_arrays::SPIN`, as an option's default.
 pub const SPIN_TEXT: &str = "50us";
 
 /// How long a member may take, as an option's default: what Linux gives its disks.
