@@ -152,7 +152,7 @@ const LOOKS: &[(Kind, Look)] = &[
     (Kind::Bcache, |device| device.tag(4120, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81")),
     (Kind::Bcachefs, |device| device.tag(4120, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef")),
     (Kind::Gpt, gpt),
-    (Kind::Ext, |device| device.tag(1080, b"\x53\xef")),
+    (Kind::Ext, ext),
     (Kind::Xfs, |device| device.tag(0, b"XFSB")),
     (Kind::Btrfs, |device| device.tag(65536 + 64, b"_BHRfS_M")),
     (Kind::F2fs, |device| device.tag(1024, b"\x10\x20\xf5\xf2")),
@@ -257,6 +257,14 @@ fn gpt(device: &Device<'_>) -> Option<u64> {
     places.into_iter().flatten().find(|at| device.tag(*at, b"EFI PART").is_some())
 }
 
+/// The magic has two bytes only: one of 65,536 disks full of random bytes has it. So the size of a block, as a power of
+/// two above 1 KiB, must be one that exists, too: of 4 bytes at 24 of the superblock, 1 KiB to 64 KiB are seven values.
+fn ext(device: &Device<'_>) -> Option<u64> {
+    let block_size = device.read(1024 + 24, 4)?;
+    let is_size = block_size[0] <= 6 && block_size[1..] == [0; 3];
+    if is_size { device.tag(1080, b"\x53\xef") } else { None }
+}
+
 /// At the end of the first page, whose size depends on the machine.
 fn swap(device: &Device<'_>) -> Option<u64> {
     let places = [4096u64, 8192, 16384, 32768, 65536].map(|page| page - 10);
@@ -315,6 +323,14 @@ mod tests {
 
     fn kinds(marks: &[Mark<'_>]) -> Vec<Kind> {
         with(marks).into_iter().map(|signature| signature.kind).collect()
+    }
+
+    #[test]
+    fn two_bytes_of_garbage_are_no_ext() {
+        assert_eq!(kinds(&[(1080, b"\x53\xef")]), [Kind::Ext]);
+        assert_eq!(kinds(&[(1080, b"\x53\xef"), (1048, b"\x06\0\0\0")]), [Kind::Ext]);
+        assert_eq!(kinds(&[(1080, b"\x53\xef"), (1048, b"\x07\0\0\0")]), []);
+        assert_eq!(kinds(&[(1080, b"\x53\xef"), (1048, b"\x02\0\0\x5a")]), []);
     }
 
     #[test]
