@@ -15,6 +15,8 @@ const PAGE: &str = "docs/operating/error-messages.md";
 const CRATES: &[(&str, &str)] = &[
     ("uraid", "Command lines, offline commands"),
     ("control", "Asking running arrays; the runtime directory, names of members"),
+    ("config", "mdadm.conf"),
+    ("operate", "Programs beside the server: status, history, monitor, metrics, scrub, watch"),
     ("serve", "Members, serving, commands to running arrays"),
     ("engine", "Starting arrays, and changing running ones"),
     ("format", "What is on a member: superblocks, bitmaps, logs, partitions; new arrays"),
