@@ -12,9 +12,9 @@ use crate::runtime;
 use crate::words::names;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
 pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
@@ -162,28 +162,85 @@ pub fn running() -> Result<Running, ClientError> {
     Ok(running)
 }
 
+/// The running arrays, for a program that goes on when some do not answer.
+#[derive(Debug, Default)]
+pub struct AllAsked {
+    /// Those that answered, by name; each once.
+    pub reports: Vec<Report>,
+    /// Those that did not.
+    pub silent: Vec<Unasked>,
+}
+
+/// An array that runs and could not be asked.
+#[derive(Debug)]
+pub struct Unasked {
+    /// Its name, as far as the name of its socket tells.
+    pub name: String,
+    /// Why.
+    pub error: ClientError,
+}
+
+/// Asks all arrays that run now, at the same time, and returns when all have answered, or after `time_max`. Nothing is
+/// written to stderr.
+pub fn ask_all(time_max: Duration) -> Result<AllAsked, ClientError> {
+    let sockets = control_sockets()?;
+    let mut outcomes: Vec<Option<Answer>> = sockets.iter().map(|_| None).collect();
+    let (receiver, begun) = (asked(&sockets), Instant::now());
+    while outcomes.iter().any(Option::is_none) {
+        match receiver.recv_timeout(time_max.saturating_sub(begun.elapsed())) {
+            Ok((place, answer)) => outcomes[place] = Some(answer),
+            Err(_) => break,
+        }
+    }
+    let mut all = AllAsked::default();
+    for (path, outcome) in sockets.into_iter().zip(outcomes) {
+        let late = || Err(ClientError::NoAnswer { path: path.clone(), pid: None, source: super::late() });
+        match outcome.unwrap_or_else(late) {
+            // A socket may have two names.
+            Ok((_, report)) if all.reports.iter().all(|other| identity(other) != identity(&report)) => {
+                all.reports.push(report);
+            }
+            Err(error) if is_of_running(&error) => {
+                let name = path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+                all.silent.push(Unasked { name, error });
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(all)
+}
+
 /// Yields the answers of the running arrays as they arrive, each with its position by name. All arrays are asked at the
 /// same time, so that a process that hangs delays no other. An error stands for an array that this user may not ask, or that
 /// has not answered.
 fn answers(sockets: Vec<PathBuf>) -> impl Iterator<Item = Result<(usize, Client, Report), ClientError>> {
+    asked(&sockets).into_iter().filter_map(|(place, answer)| match answer {
+        Ok((client, report)) => Some(Ok((place, client, report))),
+        Err(error) => is_of_running(&error).then_some(Err(error)),
+    })
+}
+
+type Answer = Result<(Client, Report), ClientError>;
+
+/// Asks all at the same time; each answer comes with the position of its socket.
+fn asked(sockets: &[PathBuf]) -> Receiver<(usize, Answer)> {
     let (sender, receiver) = mpsc::channel();
-    for (place, path) in sockets.into_iter().enumerate() {
+    for (place, path) in sockets.iter().enumerate() {
         let answer = sender.clone();
         let (own, asked) = (path.clone(), thread::Builder::new().name("uraid-ask".to_owned()));
         // If sending fails, the caller had all the answers it wanted and has dropped the receiver.
         if asked.spawn(move || drop(answer.send((place, ask(&own))))).is_err() {
             // No thread could be started, so this one asks.
-            let _ = sender.send((place, ask(&path)));
+            let _ = sender.send((place, ask(path)));
         }
     }
-    drop(sender);
-    receiver.into_iter().filter_map(|(place, answer)| match answer {
-        Ok((client, report)) => Some(Ok((place, client, report))),
-        Err(error @ ClientError::NoAnswer { .. }) => Some(Err(error)),
-        Err(error) if is_denied(&error) => Some(Err(error)),
-        // No process listens there any more, or it is not a socket of uraid.
-        Err(_) => None,
-    })
+    receiver
+}
+
+/// Whether an array runs there that did not answer, or that this user may not ask. Else no process listens there any
+/// more, or it is not a socket of uraid.
+fn is_of_running(error: &ClientError) -> bool {
+    matches!(error, ClientError::NoAnswer { .. }) || is_denied(error)
 }
 
 fn ask(path: &Path) -> Result<(Client, Report), ClientError> {

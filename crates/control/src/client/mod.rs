@@ -5,7 +5,7 @@
 
 mod finding;
 
-pub use finding::{Running, check_words, find, find_within, running};
+pub use finding::{AllAsked, Running, Unasked, ask_all, check_words, find, find_within, running};
 
 use crate::asking::{self, NoAnswer};
 use crate::member_name;
@@ -185,6 +185,7 @@ impl ClientError {
 }
 
 /// A connection to a running array.
+#[derive(Debug)]
 pub struct Client {
     path: PathBuf,
     stream: BufReader<UnixStream>,
