@@ -3,3 +3,27 @@
 //! Owns: these verbs, their options and help texts, what they keep. Not here: asking a server (`uraid_control`), the
 //! verbs that change one array (`uraid`).
 //! Invariant: no verb here opens a member.
+
+pub mod status;
+
+use clap::Subcommand;
+use status::StatusArgs;
+use std::error::Error;
+use std::process::ExitCode;
+
+/// The verbs, in the order in which messages name them.
+#[derive(Subcommand, Debug)]
+pub enum Operate {
+    /// Say what is wrong with arrays, and what to type next
+    #[command(long_about = status::STATUS, after_long_help = status::STATUS_AFTER)]
+    Status(StatusArgs),
+}
+
+impl Operate {
+    /// Does what the verb says.
+    pub fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
+        match self {
+            Operate::Status(args) => status::run(args),
+        }
+    }
+}

@@ -69,6 +69,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Doctor(args) => return Ok(doctor::run(args)?),
         Command::Change(verb) => return verb.run(),
         Command::Look(verb) => return verb.run(),
+        Command::Operate(verb) => return verb.run(),
         Command::Mount(args) => mount::mount(args)?,
         Command::Umount(args) => mount::umount(args)?,
         Command::Bench(args) => bench::run(args)?,

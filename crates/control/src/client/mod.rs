@@ -178,6 +178,11 @@ impl ClientError {
         }
     }
 
+    /// Whether a server is there that did not answer in time.
+    pub fn is_no_answer(&self) -> bool {
+        matches!(self, Self::NoAnswer { .. } | Self::Silent(_))
+    }
+
     /// Whether nothing is known of a running array, so that the members themselves may be asked.
     pub fn leaves_members(&self) -> bool {
         matches!(self, Self::NotRunning { .. } | Self::Directory { .. } | Self::Runtime(_))

@@ -12,6 +12,7 @@ mod member_io;
 mod named;
 mod pass;
 mod pass_progress;
+mod redundancy;
 mod reshape;
 mod server;
 mod table;

@@ -14,7 +14,7 @@
 
 pub mod device_name;
 mod elsewhere;
-mod walk;
+pub(crate) mod walk;
 
 pub use elsewhere::say_not_shown;
 

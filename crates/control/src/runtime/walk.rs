@@ -1,5 +1,5 @@
 //! Following a path of directories that only this user and root can change.
-//! Owns: [`walk`], what is refused on the way. Not here: which path (`runtime`).
+//! Owns: [`walk`], what is refused on the way. Not here: which path (`runtime`, `state`).
 //! Invariant: each step is taken from the directory that the step before has checked, so nothing that others rename
 //! meanwhile is followed.
 
@@ -21,7 +21,7 @@ const STICKY: u32 = 0o1000;
 
 /// What becomes of directories that do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Absent {
+pub(crate) enum Absent {
     /// They are made, with mode 700.
     Make,
     /// They stay absent.
@@ -30,7 +30,7 @@ pub(super) enum Absent {
 
 /// Why a directory is not used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// A directory or symbolic link of somebody else.
     #[error("{} belongs to user {owner}", path.display())]
     Owner {
@@ -74,7 +74,7 @@ pub(super) enum Unfit {
 }
 
 /// Follows a path to a directory, and checks every directory and symbolic link on the way. `None`: it does not exist.
-pub(super) fn walk(path: &Path, absent: Absent) -> Result<Option<Stat>, Unfit> {
+pub(crate) fn walk(path: &Path, absent: Absent) -> Result<Option<Stat>, Unfit> {
     let whole = std::path::absolute(path).map_err(|source| Unfit::Io { path: path.to_owned(), source })?;
     let (mut at, mut shown, mut links) = (root()?, PathBuf::from("/"), 0);
     let mut status = fstat(&at).map_err(failed(&shown))?;

@@ -6,8 +6,8 @@
 /// What somebody may type who does not know the verb, and the answer to it, behind `WORD: uraid has no such verb: `.
 const MEANINGS: &[(&[&str], &str)] = &[
     (
-        &["status", "state", "stat", "st", "progress", "print"],
-        "`uraid detail ARRAY` shows one array, `uraid mdstat` all that run",
+        &["state", "stat", "st", "progress", "print"],
+        "`uraid status` says how arrays are, `uraid detail ARRAY` shows one, `uraid mdstat` all that run",
     ),
     (
         &["show", "info", "display", "inspect"],

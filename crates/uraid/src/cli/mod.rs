@@ -26,6 +26,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
 use uraid_bench_command::{self as bench, BenchArgs};
+use uraid_operate::Operate;
 use uraid_option_values::usage_error;
 
 /// The whole command line.
@@ -74,6 +75,9 @@ pub(crate) enum Command {
     /// Verbs that look at arrays that run.
     #[command(flatten)]
     Look(Look),
+    /// Verbs for those who operate arrays.
+    #[command(flatten)]
+    Operate(Operate),
     /// Measure an array, and its members without it
     #[command(long_about = bench::BENCH, after_long_help = bench::BENCH_AFTER)]
     Bench(BenchArgs),

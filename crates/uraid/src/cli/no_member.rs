@@ -25,6 +25,7 @@ pub(crate) fn explain(command: &Command) {
         | Command::Doctor(_)
         | Command::Change(_)
         | Command::Look(_)
+        | Command::Operate(_)
         | Command::Mount(_)
         | Command::Umount(_)
         | Command::Bench(_) => return,

@@ -12,7 +12,7 @@ const TITLE: &str = "uraid VERB ...   Linux software RAID (md) in user space; op
 /// verb before it in the definition of the command line.
 const GROUPS: [(&[&str], &[&str]); 7] = [
     (&["CREATE", "and start"], &["create", "serve", "stop", "readonly", "readwrite", "update", "zero-superblock"]),
-    (&["LOOK"], &["list", "mdstat", "detail", "examine"]),
+    (&["LOOK"], &["status", "list", "mdstat", "detail", "examine"]),
     (&["MEMBERS"], &["add", "re-add", "remove", "fail", "replace", "write-mostly", "failfast", "bitmap"]),
     (&["CHECK"], &["check", "repair", "idle", "freeze", "unfreeze", "speed", "wait"]),
     (&["MOUNT"], &["mount", "umount"]),

@@ -15,7 +15,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("bench", "scenario, nbd, kernels > report > measure > target > work > figures, screen"),
     ("blackbox", "bin > day, storm > filesystem, sectors > members > programs > nbd > random"),
     ("block", "memory > device > foreign > pieces > buffer, error, sizes, slots, local > sync, units"),
-    ("control", "client > runtime > report > protocol > member_name > asking > log > words"),
+    ("control", "client > state > runtime > report > protocol > member_name > asking > log > words"),
     ("doctor", "order, cost"),
     ("engine", "array > command > pass > steward, request > row > shard > state > assemble > words"),
     ("export-fuse", "server > inbox, transfer > common > turns, memory, folder, errors"),
