@@ -8,16 +8,78 @@ use std::fmt::Write as _;
 
 const TITLE: &str = "uraid VERB ...   Linux software RAID (md) in user space; options are mdadm's";
 
-/// What the verbs of a group are for, in at most two lines beside them; the verbs. One that no group names stands behind the
-/// verb before it in the definition of the command line.
-const GROUPS: [(&[&str], &[&str]); 7] = [
-    (&["CREATE", "and start"], &["create", "serve", "stop", "readonly", "readwrite", "update", "zero-superblock"]),
-    (&["LOOK"], &["status", "list", "mdstat", "detail", "examine"]),
-    (&["MEMBERS"], &["add", "re-add", "remove", "fail", "replace", "write-mostly", "failfast", "bitmap"]),
-    (&["CHECK"], &["check", "repair", "idle", "freeze", "unfreeze", "speed", "wait"]),
-    (&["MOUNT"], &["mount", "umount"]),
-    (&["RESCUE"], &["copy"]),
-    (&["MEASURE"], &["bench", "doctor"]),
+/// A line of the screen: verbs that belong together, and what they do. A verb that is alone in its line, or whose others the
+/// command line does not have, is described by its own line in the definition of the command line.
+struct Row {
+    verbs: &'static [&'static str],
+    about: &'static str,
+}
+
+const fn one(verb: &'static [&'static str; 1]) -> Row {
+    Row { verbs: verb, about: "" }
+}
+
+const fn row(verbs: &'static [&'static str], about: &'static str) -> Row {
+    Row { verbs, about }
+}
+
+/// What the verbs of a group are for, in at most two lines beside them; the rows. A verb that no row names has a row of its
+/// own behind the verb before it in the definition of the command line. A hidden verb has none.
+const GROUPS: [(&[&str], &[Row]); 8] = [
+    (
+        &["CREATE", "and start"],
+        &[
+            one(&["create"]),
+            one(&["serve"]),
+            row(&["assemble", "incremental"], "Start arrays of mdadm.conf; one device in"),
+            one(&["stop"]),
+            row(&["readonly", "readwrite"], "Stop writes to a running array; let them go on"),
+            one(&["update"]),
+            one(&["zero-superblock"]),
+        ],
+    ),
+    (
+        &["LOOK"],
+        &[
+            row(&["status", "history"], "Say what to do about an array; what happened to it"),
+            row(&["list", "mdstat"], "Show the arrays that run; as /proc/mdstat does"),
+            one(&["watch"]),
+            one(&["detail"]),
+            one(&["examine"]),
+        ],
+    ),
+    (
+        &["MEMBERS"],
+        &[
+            one(&["add"]),
+            one(&["re-add"]),
+            one(&["remove"]),
+            one(&["fail"]),
+            one(&["replace"]),
+            row(&["write-mostly", "failfast"], "Mark members: read last; fail at the first error"),
+            one(&["bitmap"]),
+        ],
+    ),
+    (
+        &["CHECK"],
+        &[
+            one(&["check"]),
+            one(&["repair"]),
+            row(&["idle", "freeze", "unfreeze"], "End a check or repair; pause passes; go on"),
+            one(&["speed"]),
+            one(&["wait"]),
+        ],
+    ),
+    (
+        &["OPERATE"],
+        &[
+            row(&["monitor", "metrics"], "Mail what happens to arrays; count for dashboards"),
+            row(&["scrub", "maintenance"], "Check at nights; let members go away for an hour"),
+        ],
+    ),
+    (&["MOUNT"], &[row(&["mount", "umount"], "Serve an array and mount its file system; unmount it")]),
+    (&["RESCUE"], &[one(&["copy"])]),
+    (&["MEASURE"], &[one(&["bench"]), one(&["doctor"])]),
 ];
 
 const EXAMPLES: &str = "\
@@ -85,34 +147,52 @@ pub(super) fn topic(name: &str) -> Option<String> {
 
 /// The screen of `uraid --help`.
 pub(super) fn screen(line: &Command) -> String {
-    let about = |verb: &str| line.find_subcommand(verb).and_then(Command::get_about).map(ToString::to_string);
     let mut out = format!("{TITLE}\n\n");
-    for (heading, verbs) in groups(line) {
-        for (nth, verb) in verbs.into_iter().enumerate() {
+    for (heading, rows) in groups(line) {
+        for (nth, (verbs, about)) in rows.into_iter().enumerate() {
             let heading = heading.get(nth).copied().unwrap_or_default();
-            let about = about(verb).unwrap_or_default();
-            writeln!(out, "{heading:<10}{verb:<16}{about}").expect("a string takes all");
+            let verbs = verbs.join(", ");
+            writeln!(out, "{heading:<10}{verbs:<15}  {about}").expect("a string takes all");
         }
     }
     format!("{out}\n{EXAMPLES}\n{POINTER}")
 }
 
-/// The groups, with all verbs of the command line.
-fn groups(line: &Command) -> Vec<(&'static [&'static str], Vec<&str>)> {
-    let mut groups: Vec<(&'static [&'static str], Vec<&str>)> =
-        GROUPS.iter().map(|(heading, verbs)| (*heading, verbs.to_vec())).collect();
-    let mut before = None;
-    for verb in line.get_subcommands().map(Command::get_name) {
-        let is_placed = groups.iter().any(|(_, verbs)| verbs.contains(&verb));
-        if let (false, Some(before)) = (is_placed, before) {
-            for (_, verbs) in &mut groups {
-                if let Some(at) = verbs.iter().position(|other| *other == before) {
-                    verbs.insert(at + 1, verb);
-                }
-            }
+/// The verbs of a row, and what they do.
+type Shown<'a> = (Vec<&'a str>, String);
+
+/// The groups, with all verbs of the command line. A group without verbs is left out.
+fn groups(line: &Command) -> Vec<(&'static [&'static str], Vec<Shown<'_>>)> {
+    let shown: Vec<&Command> = line.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
+    let known = |verb: &str| shown.iter().find(|it| it.get_name() == verb).copied();
+    let about = |verb: &Command| verb.get_about().map(ToString::to_string).unwrap_or_default();
+    let row = |row: &Row| {
+        let verbs: Vec<&Command> = row.verbs.iter().filter_map(|verb| known(verb)).collect();
+        match verbs[..] {
+            [] => None,
+            [verb] => Some((vec![verb.get_name()], about(verb))),
+            [_, _, ..] => Some((verbs.iter().map(|verb| verb.get_name()).collect(), row.about.to_owned())),
         }
-        before = Some(verb);
+    };
+    let mut groups: Vec<(&'static [&'static str], Vec<Shown<'_>>)> =
+        GROUPS.iter().map(|(heading, rows)| (*heading, rows.iter().filter_map(row).collect())).collect();
+    let mut before: Option<&str> = None;
+    for verb in &shown {
+        let name = verb.get_name();
+        let at = |groups: &[(_, Vec<Shown<'_>>)], verb: &str| {
+            groups
+                .iter()
+                .enumerate()
+                .find_map(|(group, (_, rows))| Some((group, rows.iter().position(|(verbs, _)| verbs.contains(&verb))?)))
+        };
+        if at(&groups, name).is_none()
+            && let Some((group, row)) = before.and_then(|before| at(&groups, before))
+        {
+            groups[group].1.insert(row + 1, (vec![name], about(verb)));
+        }
+        before = Some(name);
     }
+    groups.retain(|(_, rows)| !rows.is_empty());
     groups
 }
 
@@ -124,22 +204,39 @@ mod tests {
     #[test]
     fn every_verb_is_in_one_group_with_its_line() {
         let line = cli::line();
-        let mut grouped: Vec<&str> = groups(&line).into_iter().flat_map(|(_, verbs)| verbs).collect();
-        let mut verbs: Vec<&str> =
-            line.get_subcommands().map(Command::get_name).filter(|name| *name != "help").collect();
+        let rows = groups(&line).into_iter().flat_map(|(_, rows)| rows);
+        let mut grouped: Vec<&str> = rows.flat_map(|(verbs, _)| verbs).collect();
+        let shown = line.get_subcommands().filter(|verb| verb.get_name() != "help" && !verb.is_hide_set());
+        let mut verbs: Vec<&str> = shown.map(Command::get_name).collect();
         grouped.sort_unstable();
         verbs.sort_unstable();
         assert_eq!(grouped, verbs);
-        for (heading, verbs) in GROUPS {
-            assert!(heading.len() <= verbs.len() || heading.len() == 1, "{heading:?}");
-            assert!(verbs.iter().all(|verb| line.find_subcommand(verb).is_some_and(|it| it.get_about().is_some())));
+        for (heading, rows) in groups(&line) {
+            assert!(heading.len() <= rows.len() || heading.len() == 1, "{heading:?}");
+            assert!(rows.iter().all(|(_, about)| !about.is_empty()), "{heading:?}");
         }
     }
     #[test]
     fn a_verb_without_a_place_stands_behind_the_one_before_it() {
         let verbs = ["create", "add", "later", "last", "list"];
         let line = Command::new("uraid").subcommands(verbs.map(Command::new));
-        let (_, members) = groups(&line).into_iter().find(|(_, verbs)| verbs.contains(&"add")).expect("it is named");
-        assert_eq!(members[..4], ["add", "later", "last", "re-add"]);
+        let (_, members) = groups(&line).into_iter().find(|(heading, _)| *heading == ["MEMBERS"]).expect("it is there");
+        let verbs: Vec<&str> = members.into_iter().flat_map(|(verbs, _)| verbs).collect();
+        assert_eq!(verbs, ["add", "later", "last"]);
+    }
+
+    #[test]
+    fn a_row_has_the_verbs_that_exist_and_one_alone_has_its_own_line() {
+        let both =
+            Command::new("uraid").subcommands(["list", "mdstat"].map(|verb| Command::new(verb).about("Its own")));
+        let one = Command::new("uraid").subcommand(Command::new("list").about("Its own"));
+        assert!(
+            screen(&both).contains("\nLOOK      list, mdstat     Show the arrays that run; as"),
+            "{}",
+            screen(&both)
+        );
+        assert!(screen(&one).contains("\nLOOK      list             Its own\n"), "{}", screen(&one));
+        let hidden = Command::new("uraid").subcommand(Command::new("list").hide(true));
+        assert!(!screen(&hidden).contains("LOOK"), "{}", screen(&hidden));
     }
 }

@@ -88,11 +88,9 @@ impl Scratch {
 
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uraid"));
-        command
-            .args(words)
-            .env("URAID_RUNTIME_DIR", &self.0)
-            .env("URAID_STATE_DIR", self.0.join("state"))
-            .stdin(Stdio::null());
+        command.args(words).env("URAID_RUNTIME_DIR", &self.0).stdin(Stdio::null());
+        // Neither what this machine keeps nor what it is configured to do counts in a test.
+        command.env("URAID_STATE_DIR", self.path("state")).env("URAID_CONFIG", "none");
         command
     }
 

@@ -28,14 +28,22 @@ const GROUPS: [(&str, Group); 3] =
     [("blackbox/filesystems", Group::Root), ("host/measure", Group::Quiet), ("uraid/figures", Group::Quiet)];
 
 /// Threads of a program whose tests mostly wait for servers and members; others have one for each processor.
-const WAITING: [(&str, usize); 3] = [("uraid/suite", 8), ("uraid/hanging", 12), ("blackbox/suite", 4)];
+const WAITING: [(&str, usize); 4] =
+    [("uraid/suite", 8), ("uraid/hanging", 12), ("uraid/operate", 8), ("blackbox/suite", 4)];
 
 /// Programs that compute all the time. They give way to those that wait for servers, which would be the last ones.
 const COMPUTING: [&str; 4] = ["sim/suite", "layout/suite", "engine/suite", "parity/suite"];
 
 /// The longest programs: they begin first, so that none of them is left alone at the end.
-const LONG: [&str; 6] =
-    ["uraid/suite", "sim/suite", "uraid/hanging", "blackbox/suite", "uraid/ten_minutes", "layout/suite"];
+const LONG: [&str; 7] = [
+    "uraid/suite",
+    "sim/suite",
+    "uraid/hanging",
+    "blackbox/suite",
+    "uraid/operate",
+    "uraid/ten_minutes",
+    "layout/suite",
+];
 
 /// A program that takes longer is killed: the longest one takes four minutes.
 const TIME_MAX: Duration = Duration::from_secs(900);

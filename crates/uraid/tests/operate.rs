@@ -1,0 +1,7 @@
+//! The tests of what operates arrays, as one program: names and configuration, mdadm's command line, services, status,
+//! history, scrub, monitor, metrics.
+//! Owns: the list of their files, which are in `operate/`. Not here: arrays themselves (`suite`).
+
+mod common;
+#[path = "operate/isolation.rs"]
+mod isolation;
