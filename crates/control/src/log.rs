@@ -1,6 +1,6 @@
 //! The log of `serve`: lines on stderr that no server thread waits for.
-//! Owns: the bounded queue of each output, the thread that writes it, the time before a line, reports of lost lines; an
-//! error as one line. Not here: what is logged.
+//! Owns: the bounded queue of each output, the thread that writes it, the time or the journal's priority before a line,
+//! reports of lost lines; an error as one line. Not here: what is logged.
 //! Invariant: no lock is held during a system call, so no thread waits for a slow reader of the log. A line that does
 //! not fit into the queue is lost and counted. Before [`begin`], and in all other subcommands, lines are written at
 //! once.
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use uraid_host::drop_privileges;
 
@@ -32,6 +32,16 @@ static PRINT_FAILED: AtomicBool = AtomicBool::new(false);
 static OUTPUTS: OnceLock<&'static Outputs> = OnceLock::new();
 /// Whether lines begin with the time.
 static HAS_TIME: AtomicBool = AtomicBool::new(false);
+/// Whether stderr is the journal, which takes a line's priority from its beginning.
+static IS_JOURNAL: LazyLock<bool> = LazyLock::new(is_journal);
+
+/// How much a line matters: a level of syslog(3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Priority {
+    Error = 3,
+    Warning = 4,
+    Notice = 5,
+}
 
 struct Outputs {
     stderr: Queue,
@@ -143,8 +153,10 @@ impl Entry {
     fn text(self) -> String {
         match self {
             Entry::Text(text) => text,
-            Entry::Lost(1) => whole_line("1 line was lost: the log did not take it"),
-            Entry::Lost(lines) => whole_line(&format!("{lines} lines were lost: the log did not take them")),
+            Entry::Lost(1) => whole_line(Priority::Warning, "1 line was lost: the log did not take it"),
+            Entry::Lost(lines) => {
+                whole_line(Priority::Warning, &format!("{lines} lines were lost: the log did not take them"))
+            }
             Entry::Leave => String::new(),
         }
     }
@@ -182,7 +194,7 @@ pub fn begin() {
 
 /// From here on lines begin with the time, unless the journal adds its own.
 pub fn add_time() {
-    HAS_TIME.store(!is_journal(), Ordering::Relaxed);
+    HAS_TIME.store(!*IS_JOURNAL, Ordering::Relaxed);
 }
 
 /// Waits briefly for the pending lines.
@@ -197,7 +209,7 @@ pub fn finish() {
 
 /// Prints an error and its causes in one line: `uraid: cannot claim a.img: no such file`.
 pub fn complain(error: &dyn Error) {
-    warn(&with_causes(error));
+    line(Priority::Error, &names::printable(&with_causes(error)));
 }
 
 /// `cannot claim a.img: not found`
@@ -215,12 +227,17 @@ pub fn with_causes(error: &dyn Error) -> String {
 /// Prints a line to stderr, with unprintable characters in names replaced. While `serve` runs it goes to the log, which
 /// no thread waits for.
 pub fn warn(text: &str) {
-    line(&names::printable(text));
+    line(Priority::Notice, &names::printable(text));
+}
+
+/// The same for what somebody should look at, as a member that fails: the journal keeps it as a warning.
+pub fn alert(text: &str) {
+    line(Priority::Warning, &names::printable(text));
 }
 
 /// A line on stderr.
-fn line(text: &str) {
-    raw(whole_line(text));
+fn line(priority: Priority, text: &str) {
+    raw(whole_line(priority, text));
 }
 
 /// Writes text to stderr unchanged: a progress line on a terminal.
@@ -290,13 +307,15 @@ fn print_now(text: &str) -> bool {
         && error != Errno::PIPE
         && !PRINT_FAILED.swap(true, Ordering::Relaxed)
     {
-        line(&format!("cannot write to stdout: {}", io::Error::from(error)));
+        line(Priority::Error, &format!("cannot write to stdout: {}", io::Error::from(error)));
     }
     outcome.is_ok()
 }
 
-fn whole_line(text: &str) -> String {
-    if HAS_TIME.load(Ordering::Relaxed) {
+fn whole_line(priority: Priority, text: &str) -> String {
+    if *IS_JOURNAL {
+        format!("<{}>uraid: {text}\n", priority as u8)
+    } else if HAS_TIME.load(Ordering::Relaxed) {
         format!("uraid: {} {text}\n", dates::stamp(dates::now()))
     } else {
         format!("uraid: {text}\n")

@@ -6,11 +6,13 @@
 //!
 //! ```text
 //!   $URAID_STATE_DIR         if it is set
+//!   $STATE_DIRECTORY         what systemd has made for a service: of several the one whose last part is `uraid`
 //!   /var/lib/uraid           root
 //!   $XDG_STATE_HOME/uraid    if XDG_STATE_HOME is an absolute path
 //!   ~/.local/state/uraid     otherwise
 //! ```
 
+use crate::runtime::service_manager;
 use crate::runtime::walk::{Absent, Unfit, walk};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::process::geteuid;
@@ -76,6 +78,9 @@ fn unfit(path: &Path, reason: Unfit) -> StateError {
 fn place() -> Result<PathBuf, StateError> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(path) = set("URAID_STATE_DIR") {
+        return Ok(path);
+    }
+    if let Some(path) = service_manager::state_directory() {
         return Ok(path);
     }
     if geteuid().is_root() {

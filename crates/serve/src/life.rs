@@ -24,6 +24,7 @@ use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::local::{Either, join_all, oneshot, race};
 use uraid_block::{Device, SlotSet, sizes};
 use uraid_control::log::{print, warn};
+use uraid_control::runtime::service_manager::ServiceManager;
 use uraid_engine::{MemberState, PassError, PassKind, Status};
 use uraid_host::{LeftBehind, Local, Options, Shard, Signal};
 
@@ -95,6 +96,10 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
         overseers.push(overseer.clone());
         let asked = session.clone();
         local.spawn(control_socket::serve(local.clone(), listener.clone(), overseer, move || asked.is_stopping()));
+    }
+    if let Some(manager) = ServiceManager::of_environment() {
+        let told = session.clone();
+        local.spawn(async move { told.keep_told(manager).await });
     }
     let (signal, asked) = (local.terminated(), session.clone());
     local.spawn(async move {
@@ -205,6 +210,8 @@ impl Session {
             print(&all.clone().map(|export| format!("{}\n", frontend.address(export))).collect::<String>());
         }
         detachment.leave();
+        // Who waits until clients are served.
+        self.changed.notify_all();
         self.stop_asked().await;
         self.is_ready.set(false);
         race(self.close_all(), self.say_what_clients_wait_for()).await;

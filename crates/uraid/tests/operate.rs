@@ -5,3 +5,5 @@
 mod common;
 #[path = "operate/isolation.rs"]
 mod isolation;
+#[path = "operate/service.rs"]
+mod service;

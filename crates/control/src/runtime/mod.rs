@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   $URAID_RUNTIME_DIR       if it is set
+//!   $RUNTIME_DIRECTORY       what systemd has made for a service: of several the one whose last part is `uraid`
 //!   /run/uraid               root
 //!   $XDG_RUNTIME_DIR/uraid   if XDG_RUNTIME_DIR is a directory of this user
 //!   /run/user/UID/uraid      if /run/user/UID is one
@@ -14,6 +15,7 @@
 
 pub mod device_name;
 mod elsewhere;
+pub mod service_manager;
 pub(crate) mod walk;
 
 pub use elsewhere::say_not_shown;
@@ -96,6 +98,9 @@ fn places() -> Vec<Place> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let own = own_user();
     if let Some(path) = set("URAID_RUNTIME_DIR") {
+        return vec![Place::new(path)];
+    }
+    if let Some(path) = service_manager::runtime_directory() {
         return vec![Place::new(path)];
     }
     if own == 0 {

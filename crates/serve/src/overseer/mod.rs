@@ -31,7 +31,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::Slot;
-use uraid_control::log::warn;
+use uraid_control::log::alert;
 use uraid_control::protocol::{Method, NewDevices, RpcError};
 use uraid_control::report::LeftOut;
 use uraid_engine::view::Gate;
@@ -78,7 +78,7 @@ impl Overseer {
         let before = self.said.replace(now.clone());
         let returned = |index| self.returned.borrow().contains(&index);
         for line in watch::changes(&before, &now, |index| self.member_name(index), returned) {
-            warn(&format!("{}: {line}", self.name()));
+            alert(&format!("{}: {line}", self.name()));
         }
     }
 

@@ -4,6 +4,7 @@
 //! array answers (`overseer`), any state of an array (`engine`).
 
 pub(crate) mod message;
+mod service;
 mod stopping;
 
 use crate::background::Detachment;
