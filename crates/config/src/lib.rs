@@ -62,3 +62,10 @@ pub struct Config {
     /// What was not understood, in the order of the files and lines.
     pub complaints: Vec<Complaint>,
 }
+
+/// What one text says, as a file named `mdadm.conf`.
+pub fn parse(text: &str) -> Config {
+    let mut config = Config::default();
+    reader::Reader::new(&mut config, std::path::Path::new("mdadm.conf"), &mut reader::Seen::default()).read(text);
+    config
+}

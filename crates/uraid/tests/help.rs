@@ -19,7 +19,7 @@ fn the_first_screen_fits_a_terminal_and_names_every_verb_once() {
     }
     let bare = scratch.uraid([""; 0]);
     assert_eq!((bare.code, &bare.stderr), (Some(2), &screen));
-    let verbs = "create serve stop readonly readwrite update zero-superblock list mdstat detail examine add re-add \
+    let verbs = "create serve assemble stop readonly readwrite update zero-superblock list mdstat detail examine add re-add \
                  remove fail replace write-mostly failfast bitmap check repair idle freeze unfreeze speed wait mount \
                  umount copy bench doctor";
     for verb in verbs.split(' ') {
@@ -48,7 +48,7 @@ fn what_the_first_screen_leaves_out_is_a_topic() {
         ("files", "$XDG_RUNTIME_DIR/uraid"),
         ("files", "/tmp/uraid-UID"),
         ("exit-codes", "2  the command line is wrong"),
-        ("mdadm", "  -A, --assemble, assemble\n      uraid serve MEMBER...\n"),
+        ("mdadm", "  -A, --assemble\n      uraid serve MEMBER...\n"),
         ("mdadm", "uraid does not change the geometry of arrays yet"),
         ("serve", "Usage: uraid serve"),
     ] {

@@ -8,7 +8,6 @@ fn the_words_of_mdadm_are_answered_with_the_subcommand() {
     let scratch = Scratch::new();
     for (word, expected) in [
         ("--assemble", "uraid serve MEMBER..."),
-        ("assemble", "uraid serve MEMBER..."),
         ("-A", "uraid serve MEMBER..."),
         ("--create", "uraid create --level"),
         ("-D", "uraid detail ARRAY"),

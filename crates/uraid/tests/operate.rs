@@ -2,6 +2,8 @@
 //! history, scrub, monitor, metrics.
 //! Owns: the list of their files, which are in `operate/`. Not here: arrays themselves (`suite`).
 
+#[path = "operate/assembling.rs"]
+mod assembling;
 mod common;
 #[path = "operate/isolation.rs"]
 mod isolation;

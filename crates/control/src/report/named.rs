@@ -77,8 +77,11 @@ impl Report {
         self.device.as_ref().map_or_else(|| self.uuid.clone(), |device| format!("/dev/{device}"))
     }
 
-    /// `/dev/md/home`: what mdadm calls the array.
+    /// `/dev/md/home`, or `/dev/md0` if it is called by its number: what mdadm calls the array.
     pub fn dev_path(&self) -> String {
+        if self.device.as_ref() == Some(&self.name) {
+            return format!("/dev/{}", self.name);
+        }
         format!("/dev/md/{}", names::conf_file(&names::printable(&self.name)))
     }
 }

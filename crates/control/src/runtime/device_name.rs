@@ -108,16 +108,23 @@ fn number(name: &str) -> Option<u32> {
     digits.parse().ok().filter(|number| is_plain && *number <= NUMBER_MAX)
 }
 
-/// The numbers for an array, the best first: what the map has for it, what its name says, as `0` and `md0` do, those that
-/// no other array has had, and then the others.
+/// The numbers for an array, the best first: what a name such as `md0` says, what the map has for it, what a name such as
+/// `0` says, those that no other array has had, and then the others.
 fn wanted(array: &Named, entries: &[Entry]) -> Vec<u32> {
     let own = uuid::text(&array.uuid);
+    let device = number(array.name);
     let recorded = entries.iter().filter(|entry| entry.uuid == own).map(|entry| entry.number);
     let by_name = number(array.name).or_else(|| number(&format!("md{}", array.name)));
     let others: Vec<u32> = entries.iter().filter(|entry| entry.uuid != own).map(|entry| entry.number).collect();
     let all = || MDADM.into_iter().flat_map(Iterator::rev);
     let (left, fresh): (Vec<u32>, Vec<u32>) = all().partition(|number| others.contains(number));
-    recorded.chain(by_name.filter(|number| !others.contains(number))).chain(fresh).chain(left).collect()
+    device
+        .into_iter()
+        .chain(recorded)
+        .chain(by_name.filter(|number| !others.contains(number)))
+        .chain(fresh)
+        .chain(left)
+        .collect()
 }
 
 /// The first of these numbers that can be had, or the next one above them.
@@ -244,6 +251,10 @@ mod tests {
         assert_eq!(take(&named("home", 1), &system(&[])), "md123");
         let map = fs::read_to_string(folder.0.join(MAP)).expect("it is written");
         assert_eq!(map.lines().count(), 6, "{map}");
+        // One that is called by a device gets that number, whatever it had.
+        assert_eq!(take(&named("md9", 1), &system(&[])), "md9");
+        assert_eq!(take(&named("home", 1), &system(&[])), "md9");
+        assert_eq!(take(&named("home", 1), &system(&[9])), "md122");
         assert!(map.contains("md123 1.2 01010101:01010101:01010101:01010101 /dev/md/home\n"), "{map}");
     }
 

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 /// mdadm's mode, and uraid's subcommand for it.
 const INSTEAD: &[(&[&str], &str)] = &[
-    (&["-A", "--assemble", "assemble"], "serve MEMBER..."),
+    (&["-A", "--assemble"], "serve MEMBER..."),
     (&["-C", "--create"], "create --level LEVEL --raid-devices N MEMBER..."),
     (&["-D", "--detail", "-Q", "--query", "query"], "detail ARRAY"),
     (&["-E", "--examine"], "examine MEMBER..."),
@@ -77,7 +77,6 @@ const NOT_YET: &[(&[&str], &str)] = &[
             "--incremental",
             "incremental",
             "--auto-detect",
-            "--config",
             "-s",
             "--super-minor",
             "--prefer",
@@ -103,7 +102,6 @@ const NOT_YET: &[(&[&str], &str)] = &[
         "changes the superblocks of a stopped array with `uraid update WHAT MEMBER...`; `uraid serve` starts it afterwards",
     ),
     (&["--nodes", "--home-cluster", "--cluster-confirm"], "has no clusters of hosts that share an array"),
-    (&["--no-degraded"], "needs no such option: it starts with fewer members than last time only with --run"),
     (&["--rounding"], "rounds the members of a linear array to its --chunk"),
     (&["--auto", "--symlinks"], "makes no device nodes: `uraid serve` exports arrays over NBD"),
     (&["-a"], "has no -a: `uraid add ARRAY DEVICE...` adds members (--add), and it makes no device nodes (--auto)"),

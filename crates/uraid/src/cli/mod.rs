@@ -21,6 +21,7 @@ use crate::offline::zero::{self, ZeroArgs};
 use crate::running::detail::args::{self as detail, DetailArgs};
 pub(crate) use crate::running::{Change, Look};
 use crate::serve::args::{self as serve, ServeArgs};
+use crate::serve::assemble::args::{self as assemble, AssembleArgs};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -51,6 +52,9 @@ pub(crate) enum Command {
     /// Assemble arrays from their members and serve them
     #[command(long_about = serve::SERVE, after_long_help = serve::SERVE_AFTER)]
     Serve(ServeArgs),
+    /// Find arrays and start them in the background
+    #[command(long_about = assemble::ASSEMBLE, after_long_help = assemble::ASSEMBLE_AFTER)]
+    Assemble(AssembleArgs),
     /// Copy the bytes of an array, without changing a member
     #[command(long_about = copy::COPY, after_long_help = copy::COPY_AFTER)]
     Copy(CopyArgs),

@@ -26,6 +26,7 @@ pub(crate) fn explain(command: &Command) {
         | Command::Change(_)
         | Command::Look(_)
         | Command::Operate(_)
+        | Command::Assemble(_)
         | Command::Mount(_)
         | Command::Umount(_)
         | Command::Bench(_) => return,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use uraid_block::Sectors;
 use uraid_block::sizes::parse_size;
-use uraid_control::names::parse_uuid;
+use uraid_control::names::{parse_uuid, valid_name};
 use uraid_engine::verdict::OnFull;
 use uraid_host::RingChoice;
 use uraid_option_values::{
@@ -183,6 +183,10 @@ pub(crate) struct ServeArgs {
     pub detached: bool,
     #[command(flatten)]
     pub spare_groups: SpareGroups,
+    /// Call the array this as long as it is served, in its sockets, the export and all commands; mdN also asks for that
+    /// number of device name [default: the name in its superblocks]
+    #[arg(long, value_name = "NAME", value_parser = valid_name, conflicts_with = "array")]
+    pub name: Option<String>,
     /// Start the array with this UUID: its members and spares are looked for among the MEMBERs, which may be folders
     /// and patterns such as '/dev/sd*', or among all block devices; what is not its is left out
     #[arg(short, long, value_name = "UUID", value_parser = parse_uuid, conflicts_with = "array")]

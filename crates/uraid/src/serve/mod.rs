@@ -4,6 +4,7 @@
 //! Invariant: privileges are dropped before any serving thread is started.
 
 pub(crate) mod args;
+pub(crate) mod assemble;
 mod search;
 mod spare_groups;
 
@@ -51,6 +52,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     ensure_descriptors(count, shards).map_err(|source| ServeError::Descriptors { members: count, source })?;
     let timeouts = Timeouts::begin().with_members(member_timeout);
     let mut stack = stack(&groups, &args.spare_groups.0, args.has_member_arrays(), &options, &timeouts)?;
+    if let Some(name) = &args.name {
+        stack.arrays[0].name.clone_from(name);
+    }
     stack.settings.read_errors_max = args.max_read_errors;
     stack.settings.on_full = args.on_full.into();
     stack.tell_apart().map_err(|uuid| ServeError::SameArray { uuid })?;

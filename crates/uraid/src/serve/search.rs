@@ -5,6 +5,7 @@
 //! array's: it is left out without a word. What may be a member and cannot be read is named.
 
 mod places;
+pub(crate) mod sets;
 
 use super::args::ServeArgs;
 use crate::shared::block_devices::{NotListed, block_devices};
@@ -80,7 +81,7 @@ impl Search<'_> {
         let began = Instant::now();
         let (mut is_said, mut looks) = (false, Looks::default());
         loop {
-            let found = self.look(&mut looks)?;
+            let found = look(self.places, Some(self.uuid), &mut looks)?;
             let candidates: Vec<Candidate> = found.values().map(candidate).collect();
             let is_waiting = looks.is_waiting(began, self.run_after.or(self.time_max));
             match (self.run_after, awaited(assemble(&candidates, options), found.len())) {
@@ -124,62 +125,74 @@ impl Search<'_> {
         }
         Ok(Members { names: found.into_keys().collect(), run })
     }
+}
 
-    /// The members that are there now and have answered, by name.
-    fn look(&self, looks: &mut Looks) -> Result<BTreeMap<String, Probe>, SearchError> {
-        looks.begin();
-        let mut found: BTreeMap<String, Probe> = BTreeMap::new();
-        // One device with several names is one: /dev/disk/by-id has a link by its model and one by its number.
-        let mut known = BTreeSet::new();
-        for (name, is_given) in self.names(looks)? {
-            let seen = looks.see(&name, self.uuid).map_err(SearchError::Thread)?;
-            let Some(seen) = seen.filter(|seen| seen.identity.is_none_or(|identity| known.insert(identity))) else {
-                continue;
-            };
-            let probed = match seen.probed {
-                Ok(probed) => probed,
-                Err(error) => {
-                    let of = Left { is_own: seen.is_own, is_given, is_any: self.places.is_empty() };
-                    looks.leave_out(&name, &error, of);
-                    continue;
-                }
-            };
-            if probed.superblock.set_uuid != self.uuid {
-                continue;
-            }
-            // A superblock at the end of a partition that ends with its disk is found on both: the partition is meant. Of
-            // two copies of one size, only the user knows which one is meant: the start says so.
-            let own = |other: &Probe| {
-                let (one, two) = (&other.superblock, &probed.superblock);
-                one.device_uuid == two.device_uuid && one.dev_number == two.dev_number && other.size != probed.size
-            };
-            let twin = found.iter().find(|(_, other)| own(other)).map(|(name, other)| (name.clone(), other.size));
-            match twin {
-                Some((_, size)) if size <= probed.size => continue,
-                Some((name, _)) => drop(found.remove(&name)),
-                None => {}
-            }
-            found.insert(name, probed);
-        }
-        Ok(found)
-    }
+/// A word among the places that stands for all block devices.
+pub(crate) const PARTITIONS: &str = "partitions";
 
-    /// Everything that may be a member, and whether the user names it so.
-    fn names(&self, looks: &mut Looks) -> Result<BTreeMap<String, bool>, SearchError> {
-        if self.places.is_empty() {
-            return Ok(block_devices()?.iter().map(|path| (path.display().to_string(), false)).collect());
-        }
-        let mut all = BTreeMap::new();
-        for place in self.places {
-            let found = looks.names(place).map_err(SearchError::Thread)?;
-            let pattern = |source| SearchError::Pattern { pattern: place.clone(), source };
-            let (names, is_given) = found.map_err(pattern)?;
-            for name in names {
-                *all.entry(name).or_default() |= is_given;
+/// The members that are there now and have answered, by name; `uuid`: those of this array only.
+fn look(places: &[String], uuid: Option<[u8; 16]>, looks: &mut Looks) -> Result<BTreeMap<String, Probe>, SearchError> {
+    looks.begin();
+    let mut found: BTreeMap<String, Probe> = BTreeMap::new();
+    // One device with several names is one: /dev/disk/by-id has a link by its model and one by its number.
+    let mut known = BTreeSet::new();
+    for (name, is_given) in names(places, looks)? {
+        let seen = looks.see(&name, uuid).map_err(SearchError::Thread)?;
+        let Some(seen) = seen.filter(|seen| seen.identity.is_none_or(|identity| known.insert(identity))) else {
+            continue;
+        };
+        let probed = match seen.probed {
+            Ok(probed) => probed,
+            Err(error) => {
+                let is_any = places.is_empty() || !is_given && places.iter().any(|place| place == PARTITIONS);
+                let of = Left { is_own: seen.is_own, is_given, is_any };
+                looks.leave_out(&name, &error, of);
+                continue;
             }
+        };
+        if uuid.is_some_and(|uuid| probed.superblock.set_uuid != uuid) {
+            continue;
         }
-        Ok(all)
+        // A superblock at the end of a partition that ends with its disk is found on both: the partition is meant. Of
+        // two copies of one size, only the user knows which one is meant: the start says so.
+        let own = |other: &Probe| {
+            let (one, two) = (&other.superblock, &probed.superblock);
+            let is_same = one.set_uuid == two.set_uuid && one.device_uuid == two.device_uuid;
+            is_same && one.dev_number == two.dev_number && other.size != probed.size
+        };
+        let twin = found.iter().find(|(_, other)| own(other)).map(|(name, other)| (name.clone(), other.size));
+        match twin {
+            Some((_, size)) if size <= probed.size => continue,
+            Some((name, _)) => drop(found.remove(&name)),
+            None => {}
+        }
+        found.insert(name, probed);
     }
+    Ok(found)
+}
+
+/// Everything that may be a member, and whether the user names it so.
+fn names(places: &[String], looks: &mut Looks) -> Result<BTreeMap<String, bool>, SearchError> {
+    let devices = || -> Result<Vec<String>, SearchError> {
+        Ok(block_devices()?.iter().map(|path| path.display().to_string()).collect())
+    };
+    if places.is_empty() {
+        return Ok(devices()?.into_iter().map(|path| (path, false)).collect());
+    }
+    let mut all = BTreeMap::new();
+    for place in places {
+        if place == PARTITIONS {
+            all.extend(devices()?.into_iter().map(|path| (path, false)));
+            continue;
+        }
+        let found = looks.names(place).map_err(SearchError::Thread)?;
+        let pattern = |source| SearchError::Pattern { pattern: place.clone(), source };
+        let (names, is_given) = found.map_err(pattern)?;
+        for name in names {
+            *all.entry(name).or_default() |= is_given;
+        }
+    }
+    Ok(all)
 }
 
 /// What a start waits for.

@@ -69,12 +69,14 @@ impl Looks {
     }
 
     /// What a file or device is; `None` if it does not answer.
-    pub(super) fn see(&mut self, name: &str, uuid: [u8; 16]) -> io::Result<Option<Seen>> {
+    /// `uuid`: the array that is looked for.
+    pub(super) fn see(&mut self, name: &str, uuid: Option<[u8; 16]>) -> io::Result<Option<Seen>> {
         let own = name.to_owned();
         self.files.ask(name, move || {
             let identity = fs::metadata(&own).ok().map(|status| identity(&status));
             let probed = probe::probe_now(Path::new(&own));
-            let is_own = probed.as_ref().is_err_and(|error| is_own(Path::new(&own), error, uuid));
+            let is_of = |uuid| probed.as_ref().is_err_and(|error| is_own(Path::new(&own), error, uuid));
+            let is_own = uuid.is_some_and(is_of);
             Seen { identity, probed, is_own }
         })
     }
