@@ -4,9 +4,11 @@
 //! verbs that change one array (`uraid`).
 //! Invariant: no verb here opens a member.
 
+pub mod monitor;
 pub mod status;
 
 use clap::Subcommand;
+use monitor::MonitorArgs;
 use status::StatusArgs;
 use std::error::Error;
 use std::process::ExitCode;
@@ -17,6 +19,9 @@ pub enum Operate {
     /// Say what is wrong with arrays, and what to type next
     #[command(long_about = status::STATUS, after_long_help = status::STATUS_AFTER)]
     Status(StatusArgs),
+    /// Tell people and programs what happens to arrays
+    #[command(long_about = monitor::MONITOR, after_long_help = monitor::MONITOR_AFTER)]
+    Monitor(Box<MonitorArgs>),
 }
 
 impl Operate {
@@ -24,6 +29,7 @@ impl Operate {
     pub fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
         match self {
             Operate::Status(args) => status::run(args),
+            Operate::Monitor(args) => monitor::run(args),
         }
     }
 }

@@ -1,0 +1,126 @@
+//! Spares that arrays of different processes share, by their group in the configuration or of their servers.
+//! Owns: which spare moves, both steps of a move, finishing one that was interrupted. Not here: arrays of one process, whose
+//! server moves spares itself.
+//! Invariant: an array gives a spare only while all its slots have members in sync. That a spare is on its way is in the
+//! state file before its array loses it, so that a monitor that is killed in between finishes the move when it is started
+//! again.
+
+use super::sight::Sight;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use uraid_control::client::{self, ClientError};
+use uraid_control::log::with_causes;
+use uraid_control::report::Report;
+use uraid_format::FlagChange;
+
+/// A spare on its way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Moving {
+    /// Its path.
+    pub spare: String,
+    /// The UUID of the array that gives it.
+    pub from: String,
+    /// The UUID of the array that gets it.
+    pub to: String,
+    /// It was given up for the new array, and goes back.
+    #[serde(default)]
+    pub is_returning: bool,
+}
+
+/// The move that is due, if one is. `groups`: the spare group of each array, by UUID. `is_refused`: moves that have failed
+/// not long ago.
+pub(crate) fn due(
+    reports: &[Report],
+    groups: &BTreeMap<String, String>,
+    is_refused: impl Fn(&Moving) -> bool,
+) -> Option<Moving> {
+    let seen: Vec<Sight> = reports.iter().map(|report| Sight::of(report, None)).collect();
+    let takers = seen.iter().filter(|sight| lacks_spare(sight));
+    for to in takers {
+        let group = groups.get(&to.uuid);
+        let gives = |from: &&Sight| {
+            group.is_some() && groups.get(&from.uuid) == group && from.server != to.server && is_whole(from)
+        };
+        for from in seen.iter().filter(gives) {
+            for spare in &from.spares {
+                let (spare, from, to) = (spare.clone(), from.uuid.clone(), to.uuid.clone());
+                let moving = Moving { spare, from, to, is_returning: false };
+                if !is_refused(&moving) {
+                    return Some(moving);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Degraded, without a spare, and nothing is being rebuilt.
+fn lacks_spare(sight: &Sight) -> bool {
+    sight.is_degraded() && sight.spares.is_empty() && sight.pass.is_none() && sight.frozen.is_none()
+}
+
+/// Every slot has its member in sync.
+fn is_whole(sight: &Sight) -> bool {
+    sight.has_redundancy && !sight.is_degraded() && sight.frozen.is_none()
+}
+
+/// What a step of a move comes to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The new array has it.
+    Arrived,
+    /// The old array has it, and keeps it: why.
+    Kept(String),
+    /// No array has it yet: why. It is tried again.
+    Waits(String),
+}
+
+/// Takes a move as far as it goes. Repeating it after a crash does no harm.
+pub(crate) fn advance(moving: &mut Moving, reports: &[Report]) -> Step {
+    let has = |uuid: &str| {
+        let report = reports.iter().find(|report| report.uuid == uuid);
+        report.map(|report| report.members.iter().any(|member| member.is_called(&moving.spare)))
+    };
+    if has(&moving.to) == Some(true) {
+        return Step::Arrived;
+    }
+    let Moving { spare, from, to, .. } = moving.clone();
+    if has(&from) == Some(true) {
+        if moving.is_returning {
+            return Step::Kept(format!("the spare {spare} is back in its array"));
+        }
+        if let Err(error) = remove(&from, &spare) {
+            return Step::Kept(format!("the spare {spare} is not given away: {}", with_causes(&error)));
+        }
+    }
+    if !moving.is_returning {
+        match add(&to, &spare) {
+            Ok(()) => return Step::Arrived,
+            Err(error) => {
+                moving.is_returning = true;
+                let why = with_causes(&error);
+                return match add(&from, &spare) {
+                    Ok(()) => Step::Kept(format!("the spare {spare} is not taken: {why}; its array has it again")),
+                    Err(back) => Step::Waits(stranded(&spare, &with_causes(&back))),
+                };
+            }
+        }
+    }
+    match add(&from, &spare) {
+        Ok(()) => Step::Kept(format!("the spare {spare} is back in its array")),
+        Err(error) => Step::Waits(stranded(&spare, &with_causes(&error))),
+    }
+}
+
+fn stranded(spare: &str, why: &str) -> String {
+    format!("the spare {spare} is in no array now: {why}; `uraid add` adds it to one")
+}
+
+fn remove(uuid: &str, spare: &str) -> Result<(), ClientError> {
+    client::find(Some(uuid), None)?.remove(&[spare.to_owned()]).map(drop)
+}
+
+/// What a spare carries is what its array has left there: it may be lost.
+fn add(uuid: &str, spare: &str) -> Result<(), ClientError> {
+    client::find(Some(uuid), None)?.add(&[spare.to_owned()], &[FlagChange::default()], true).map(drop)
+}
