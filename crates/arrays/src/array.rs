@@ -149,6 +149,10 @@ questions! {
     deliver(mail: Mail) -> ();
     /// See [`Array::begin_check`].
     begin_check() -> Result<(), CheckError>;
+    /// See [`Array::begin_check_at`].
+    begin_check_at(from: Sectors) -> Result<(), CheckError>;
+    /// See [`Array::hold_spares`].
+    hold_spares(are_held: bool) -> ();
     /// See [`Array::begin_repair`].
     begin_repair() -> Result<(), CheckError>;
     /// See [`Array::are_passes_paused`].

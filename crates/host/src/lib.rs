@@ -23,7 +23,7 @@ pub use member::{
     Access, BadSectors, Claimed, ExtentState, FileExtent, Holder, Identity, Medium, Member, OpenError, Overlay,
     PathState, Target, Window, file_extents, holder, used_by_system,
 };
-pub use net::{Listener, NetError, Peer, Stream};
+pub use net::{Listener, NetError, Peer, PeerProcess, Stream};
 pub use options::{ARENAS, ArenaBlocks, CLIENT_ARENA, LeftBehind, Options, RingChoice};
 pub use process::descriptors::{TooFewDescriptors, close_descriptors_on_exec, ensure_descriptors};
 pub use process::heap::Heap;

@@ -4,10 +4,14 @@
 //! verbs that change one array (`uraid`).
 //! Invariant: no verb here opens a member.
 
+pub mod history;
+pub mod maintenance;
 pub mod monitor;
 pub mod status;
 
 use clap::Subcommand;
+use history::HistoryArgs;
+use maintenance::MaintenanceArgs;
 use monitor::MonitorArgs;
 use status::StatusArgs;
 use std::error::Error;
@@ -22,6 +26,12 @@ pub enum Operate {
     /// Tell people and programs what happens to arrays
     #[command(long_about = monitor::MONITOR, after_long_help = monitor::MONITOR_AFTER)]
     Monitor(Box<MonitorArgs>),
+    /// Show what happened to arrays, when, and by whom
+    #[command(long_about = history::HISTORY, after_long_help = history::HISTORY_AFTER)]
+    History(HistoryArgs),
+    /// Let no spare start for a while
+    #[command(long_about = maintenance::MAINTENANCE, after_long_help = maintenance::MAINTENANCE_AFTER)]
+    Maintenance(MaintenanceArgs),
 }
 
 impl Operate {
@@ -30,6 +40,8 @@ impl Operate {
         match self {
             Operate::Status(args) => status::run(args),
             Operate::Monitor(args) => monitor::run(args),
+            Operate::History(args) => history::run(args),
+            Operate::Maintenance(args) => maintenance::run(args),
         }
     }
 }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::local::{Either, join_all, oneshot, race};
 use uraid_block::{Device, SlotSet, sizes};
+use uraid_control::history::Event;
 use uraid_control::log::{print, warn};
 use uraid_control::runtime::service_manager::ServiceManager;
 use uraid_engine::{MemberState, PassError, PassKind, Status};
@@ -238,7 +239,15 @@ impl Session {
         let place = if addresses.is_empty() { "a member of another array".to_owned() } else { addresses.join(" ") };
         let (level, usable, picture) = (array.layout().level().name(), status.usable.count(), status.picture());
         let how = if array.is_read_only() { " read-only" } else { "" };
-        warn(&format!("{name}: {level} is started{how}, {usable} of {} slots {picture}: {place}", status.slots));
+        let text = format!("{level} is started{how}, {usable} of {} slots {picture}: {place}", status.slots);
+        warn(&format!("{name}: {text}"));
+        self.note(index, Event::Started, &text);
+        let is_degraded = usable < usize::from(status.slots);
+        let has_log = setup.stack.array(index).plan.ppl.is_some();
+        if array.layout().level().is_parity() && is_degraded && status.is_dirty && !has_log {
+            let text = "started dirty and degraded: rows that were being written at the crash may hold wrong data";
+            self.note(index, Event::WriteHole, text);
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use serve::assemble;
 use std::error::Error;
 use std::process::ExitCode;
 use uraid_control::asking;
+use uraid_control::history;
 use uraid_control::log::{self, complain, warn};
 
 /// Where it is exhausted, the process says so.
@@ -49,6 +50,7 @@ fn command() -> ExitCode {
     for path in asking::unanswered() {
         warn(&format!("{path}: it has not answered: the kernel may keep this process until it does"));
     }
+    history::finish();
     log::finish();
     match outcome {
         // A command whose output could not be printed has failed.

@@ -5,7 +5,13 @@
 #[path = "operate/assembling.rs"]
 mod assembling;
 mod common;
+#[path = "operate/history.rs"]
+mod history;
 #[path = "operate/isolation.rs"]
 mod isolation;
+#[path = "operate/maintenance.rs"]
+mod maintenance;
 #[path = "operate/service.rs"]
 mod service;
+#[path = "operate/status.rs"]
+mod status;

@@ -73,7 +73,11 @@ pub enum Method {
     /// Changes the write-intent bitmap.
     Bitmap(BitmapCall),
     /// Begins a check.
-    Check {},
+    Check {
+        /// Where the last one has ended before its end; else at the beginning.
+        #[serde(default, skip_serializing_if = "is_no")]
+        resume: bool,
+    },
     /// Begins a repair.
     Repair {},
     /// Ends a check or repair, and continues paused passes.
@@ -91,6 +95,11 @@ pub enum Method {
     },
     /// Returns the result of the last check or repair.
     Mismatches {},
+    /// No spare starts for a while.
+    Maintenance {
+        /// For how long from now on, in seconds; 0: it ends.
+        seconds: u64,
+    },
     /// Takes no more writes.
     #[serde(rename = "readonly")]
     ReadOnly {},
@@ -117,18 +126,44 @@ impl Method {
         }
     }
 
-    /// How long each part of the answer may take; `None`: as long as the array needs.
-    pub fn answer_time_max(&self) -> Option<Duration> {
+    /// Whether it can change something of the array or its passes.
+    pub fn is_change(&self) -> bool {
         match self {
-            Method::ReadOnly {} | Method::ReadWrite {} | Method::Stop { .. } => None,
-            Method::Status {}
-            | Method::Check {}
+            Method::Status {} | Method::Mismatches {} | Method::Speed { min: None, max: None } => false,
+            Method::Fail { .. }
+            | Method::Add(_)
+            | Method::ReAdd { .. }
+            | Method::Remove { .. }
+            | Method::Replace { .. }
+            | Method::WriteMostly { .. }
+            | Method::Failfast { .. }
+            | Method::Bitmap(_)
+            | Method::Check { .. }
             | Method::Repair {}
             | Method::Idle {}
             | Method::Freeze {}
             | Method::Unfreeze {}
             | Method::Speed { .. }
-            | Method::Mismatches {} => Some(STATUS_TIME_MAX),
+            | Method::Maintenance { .. }
+            | Method::ReadOnly {}
+            | Method::ReadWrite {}
+            | Method::Stop { .. } => true,
+        }
+    }
+
+    /// How long each part of the answer may take; `None`: as long as the array needs.
+    pub fn answer_time_max(&self) -> Option<Duration> {
+        match self {
+            Method::ReadOnly {} | Method::ReadWrite {} | Method::Stop { .. } => None,
+            Method::Status {}
+            | Method::Check { .. }
+            | Method::Repair {}
+            | Method::Idle {}
+            | Method::Freeze {}
+            | Method::Unfreeze {}
+            | Method::Speed { .. }
+            | Method::Mismatches {}
+            | Method::Maintenance { .. } => Some(STATUS_TIME_MAX),
             Method::Fail { .. }
             | Method::Add(_)
             | Method::ReAdd { .. }
@@ -245,6 +280,11 @@ fn yes() -> bool {
     true
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_no(value: &bool) -> bool {
+    !*value
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,13 +310,15 @@ mod tests {
             set_flag(MemberFlag::FailFast, false),
             Method::Bitmap(BitmapCall::Add { chunk_sectors: Some(131_072), write_behind: 0 }),
             Method::Bitmap(BitmapCall::Remove {}),
-            Method::Check {},
+            Method::Check { resume: false },
+            Method::Check { resume: true },
             Method::Repair {},
             Method::Idle {},
             Method::Freeze {},
             Method::Unfreeze {},
             Method::Speed { min: Some(1000), max: None },
             Method::Mismatches {},
+            Method::Maintenance { seconds: 3600 },
             Method::ReadOnly {},
             Method::ReadWrite {},
             Method::Stop { all: false, force: false },

@@ -3,11 +3,13 @@
 //! Invariant: any bytes on the socket become a call or an error answer, never a panic; a line is bounded.
 //! Spec: www.jsonrpc.org/specification, without batches and notifications: a request without an id is refused.
 
+mod check_record;
 mod check_result;
 mod method;
 mod rpc_error;
 mod strict_json;
 
+pub use check_record::{CheckFact, CheckRecord};
 pub use check_result::{CheckResult, Mismatch, not_compared};
 pub use method::{BitmapCall, Method, NewDevice, NewDevices};
 pub(crate) use method::{FAIL_TIME_MAX, STATUS_TIME_MAX};

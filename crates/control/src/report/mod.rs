@@ -32,7 +32,7 @@ pub use pass_progress::{PassProgress, duration};
 pub use reshape::{Reshape, Shape};
 pub use server::{Export, Server};
 
-use crate::protocol::CheckResult;
+use crate::protocol::{CheckRecord, CheckResult};
 use crate::words::dates;
 use crate::words::names;
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,15 @@ pub struct Report {
     /// How the last check or repair ended since the array was started, without its list.
     #[serde(default)]
     pub last_check: Option<CheckResult>,
+    /// What is kept of its checks in the state directory; `None` if it does not run, or that is not read yet.
+    #[serde(default)]
+    pub checks: Option<CheckRecord>,
+    /// Until when no spare starts, by `uraid maintenance`.
+    #[serde(default)]
+    pub maintenance_until: Option<u64>,
+    /// Why its history is not written now.
+    #[serde(default)]
+    pub history_error: Option<String>,
     /// Passes are kept where they are, by command.
     #[serde(default)]
     pub passes_frozen: bool,
@@ -512,6 +521,9 @@ pub(crate) mod tests {
             check: None,
             repair: None,
             last_check: None,
+            checks: None,
+            maintenance_until: None,
+            history_error: None,
             passes_frozen: false,
             pass_limits: None,
             reshape: None,

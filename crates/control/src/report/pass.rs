@@ -5,9 +5,11 @@
 //! Spec: docs/md/behaviour.md#procmdstat.
 
 use super::{Report, field};
-use crate::protocol::CheckResult;
-use crate::report::pass_progress::PassProgress;
+use crate::protocol::{CheckRecord, CheckResult};
+use crate::report::pass_progress::{PassProgress, duration};
+use crate::words::dates;
 use serde::{Deserialize, Serialize};
+use uraid_block::Sectors;
 use uraid_block::sizes::counted;
 
 /// How fast a pass is at least and at most, in KiB a second of each member.
@@ -83,6 +85,34 @@ pub(super) fn write_last(report: &Report, out: &mut String) {
         let CheckResult { kind, end, mismatched, corrected, .. } = last;
         let mismatched = counted(*mismatched, "sector", "sectors");
         field(out, "Mismatches", &format!("{mismatched}, {corrected} corrected ({kind} {end})"));
+    }
+    if let Some(checks) = &report.checks {
+        write_record(checks, out);
+    }
+    if let Some(until) = report.maintenance_until {
+        field(out, "Maintenance", &format!("until {}: no spare starts", dates::utc(until)));
+    }
+    if let Some(error) = &report.history_error {
+        field(out, "History", &format!("not written: {error}"));
+    }
+}
+
+/// When the last complete check was, and whether another one waits to go on.
+fn write_record(checks: &CheckRecord, out: &mut String) {
+    if let Some(fact) = &checks.complete {
+        let (when, long) = (dates::utc(fact.ended), duration(fact.seconds));
+        let found = counted(fact.result.mismatched, "sector disagrees", "sectors disagree");
+        field(out, "Last Check", &format!("{} complete {when}, took {long}, {found}", fact.result.kind));
+    }
+    if let Some(fact) = &checks.partial
+        && fact.result.end != "running"
+    {
+        let percent = PassProgress::new(Sectors(fact.result.done), Sectors(fact.result.total), None).percent();
+        field(
+            out,
+            "Check Waits",
+            &format!("at {percent} since {}; `uraid scrub` continues it", dates::utc(fact.ended)),
+        );
     }
 }
 

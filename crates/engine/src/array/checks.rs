@@ -6,19 +6,26 @@ use crate::World;
 use crate::pass::schedule::CheckError;
 use crate::words::findings::Checked;
 use crate::words::progress::{PassKind, SpeedLimits};
+use uraid_block::Sectors;
 
 impl<W: World> Array<W> {
     /// Begins a check: compares all copies, or parity with data, beside requests, and changes nothing but sectors that a
     /// member could not read and the others give. [`Array::wait`] waits for it, [`Array::checked`] has its result.
     /// Shard 0 only.
     pub fn begin_check(&self) -> Result<(), CheckError> {
-        self.lifecycle().passes.ask(PassKind::Check)
+        self.begin_check_at(Sectors::ZERO)
+    }
+
+    /// The same from a place on that an earlier check has reached: sectors of each member on parity levels, of the array on
+    /// mirrors, as [`Progress::done`](crate::Progress) counts them. Shard 0 only.
+    pub fn begin_check_at(&self, from: Sectors) -> Result<(), CheckError> {
+        self.lifecycle().passes.ask(PassKind::Check, from)
     }
 
     /// Begins a repair: a check that writes what disagrees: what is known to be wrong, or else all but the canonical copy,
     /// or parity. Shard 0 only.
     pub fn begin_repair(&self) -> Result<(), CheckError> {
-        self.lifecycle().passes.ask(PassKind::Repair)
+        self.lifecycle().passes.ask(PassKind::Repair, Sectors::ZERO)
     }
 
     /// Ends a check or repair where it is, and returns whether there was one (md: `idle`). Passes that the array needs go
@@ -45,6 +52,11 @@ impl<W: World> Array<W> {
     /// The limits of the speed of passes. Shard 0 only.
     pub fn speed(&self) -> SpeedLimits {
         self.lifecycle().passes.steering().limits
+    }
+
+    /// Lets no spare take a slot, or lets them again. A recovery that has begun goes on. Shard 0 only.
+    pub fn hold_spares(&self, are_held: bool) {
+        self.lifecycle().passes.hold_spares(are_held);
     }
 
     /// The result of the last check or repair; `None` if none has ended, or the next one has begun. Shard 0 only.

@@ -16,7 +16,7 @@ use crate::words::progress::{self, PassKind, PassOrder, Progress, Steering};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::Notify;
-use uraid_block::{Sectors, SlotSet};
+use uraid_block::{Sectors, Slot, SlotSet};
 
 /// The passes of an array; on shard 0 only.
 pub(crate) struct Passes<W: World> {
@@ -41,6 +41,10 @@ pub(crate) struct Passes<W: World> {
     pub(super) progress: Cell<Progress>,
     /// The check or repair that a command asked for, until it has ended.
     pub(super) asked: Cell<Option<PassKind>>,
+    /// Where it begins.
+    pub(super) asked_from: Cell<Sectors>,
+    /// No spare takes a slot, by command.
+    pub(super) are_spares_held: Cell<bool>,
     /// The result of the last check or repair.
     pub(super) checked: RefCell<Option<Checked>>,
     pub(super) steering: Cell<Steering>,
@@ -71,6 +75,8 @@ impl<W: World> Passes<W> {
             copy_given_up: Cell::new(SlotSet::EMPTY),
             progress: Cell::new(Progress { total, ..Progress::default() }),
             asked: Cell::new(None),
+            asked_from: Cell::new(Sectors::ZERO),
+            are_spares_held: Cell::new(false),
             checked: RefCell::default(),
             steering: Cell::default(),
             changed: Notify::new(),
@@ -80,6 +86,17 @@ impl<W: World> Passes<W> {
     /// Whether a member has a slot, or the second place of one, and writes under way may not go to it.
     pub(crate) fn has_undrained(&self) -> bool {
         self.undrained.get() > 0
+    }
+
+    /// A spare, and the slot that it is to take; none while spares are held.
+    pub(super) fn wanted_spare(&self) -> Option<(usize, Slot)> {
+        if self.are_spares_held.get() { None } else { self.steward.master().wanted_spare() }
+    }
+
+    /// Lets no spare take a slot, or lets them again.
+    pub(crate) fn hold_spares(&self, are_held: bool) {
+        self.are_spares_held.set(are_held);
+        self.steward.shared.view_changed.notify_all();
     }
 
     /// Whether this is the order of the pass that runs: no freeze has ended since it began.

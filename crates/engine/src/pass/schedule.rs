@@ -102,10 +102,9 @@ impl<W: World> Passes<W> {
 
     /// What the array needs, now or when it takes writes again. A read-only array has no pass.
     fn needed(&self) -> Option<Next> {
-        let master = self.steward.master();
         if self.steward.shared.config.read_only {
             None
-        } else if master.wanted_spare().is_some() {
+        } else if self.wanted_spare().is_some() {
             Some(Next::TakeSpare)
         } else {
             self.first_due().map(Next::Pass)

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uraid_block::{Lease, ReadPieces, WritePieces};
 
-pub use options::Peer;
+pub use options::{Peer, PeerProcess};
 
 /// The longest path of a unix socket in bytes: the system's field without its terminating zero.
 const PATH_BYTES_MAX: usize = 107;
@@ -364,6 +364,11 @@ impl Stream {
     /// The user of a unix peer, the host of a TCP one.
     pub fn peer(&self) -> Peer {
         Peer::of(self.socket.as_fd())
+    }
+
+    /// The process at the other end, as it was when it connected. `None`: not over a unix socket.
+    pub fn peer_process(&self) -> Option<PeerProcess> {
+        PeerProcess::of(self.socket.as_fd())
     }
 
     /// Whether the peer has closed its sending side, or the connection broke. Bytes that it sent before may still be

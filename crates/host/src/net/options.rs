@@ -25,6 +25,24 @@ pub enum Peer {
     Unknown,
 }
 
+/// The process at the other end of a unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerProcess {
+    /// Its number in this process's namespace; 0 if it has none there.
+    pub pid: u32,
+    /// Its user.
+    pub user: u32,
+}
+
+impl PeerProcess {
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Option<PeerProcess> {
+        let peer = option::<libc::ucred>(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+        // The system answers with no process and no user for other sockets.
+        let pid = u32::try_from(peer.pid).ok()?;
+        (peer.uid != u32::MAX).then_some(PeerProcess { pid, user: peer.uid })
+    }
+}
+
 impl Peer {
     pub(super) fn of(socket: BorrowedFd<'_>) -> Peer {
         match option::<libc::c_int>(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {

@@ -74,10 +74,11 @@ impl Finding {
     }
 }
 
-/// What is said of a running array, the worst first.
-pub fn of_report(report: &Report) -> Vec<Finding> {
+/// What is said of a running array, and `more` of it, the worst first.
+pub(super) fn of_report(report: &Report, more: Vec<Finding>) -> Vec<Finding> {
     let look = Look { report, name: shell_word(&report.name) };
     let mut findings = look.all();
+    findings.extend(more);
     if !findings.iter().any(Finding::needs_attention) {
         findings.push(look.healthy());
     }

@@ -3,9 +3,10 @@
 //! numbers (`kind`), which of them an array is (`findings`). Called by `history` and by all rooms above it.
 
 mod findings;
+mod kept;
 mod kind;
 
-pub use findings::{Finding, of_report};
+pub use findings::Finding;
 pub use kind::{Kind, Severity};
 
 use clap::Args;
@@ -15,8 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use uraid_control::client::{self, AllAsked, Unasked};
 use uraid_control::log::print;
-use uraid_control::names;
 use uraid_control::report::Report;
+use uraid_control::{dates, names};
 
 /// Of `uraid status`.
 pub const STATUS: &str = "\
@@ -60,9 +61,14 @@ struct Section {
 /// Prints the state of the arrays.
 pub fn run(args: &StatusArgs) -> Result<ExitCode, Box<dyn Error>> {
     let asked = reports(&args.arrays)?;
-    let section = |report: Report| Section { findings: of_report(&report), report };
+    let now = dates::now();
+    let section =
+        |report: Report| Section { findings: findings::of_report(&report, kept::of_report(&report, now)), report };
     let sections: Vec<Section> = asked.reports.into_iter().map(section).collect();
-    let silent: Vec<Finding> = asked.silent.iter().map(Finding::of_silent).collect();
+    let mut silent: Vec<Finding> = asked.silent.iter().map(Finding::of_silent).collect();
+    if args.arrays.is_empty() && asked.silent.is_empty() {
+        silent.extend(kept::not_running(|uuid| sections.iter().any(|section| section.report.uuid == uuid)));
+    }
     let needs_attention =
         sections.iter().flat_map(|section| &section.findings).chain(&silent).any(Finding::needs_attention);
     if args.json {

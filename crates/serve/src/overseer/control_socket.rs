@@ -14,6 +14,7 @@ use std::time::Duration;
 use uraid_block::buffer::SMALL_BLOCK_BYTES;
 use uraid_block::local::{Either, Notify, Semaphore, race, yield_now};
 use uraid_block::{Arena, ReadPieces, Tick};
+use uraid_control::history::Actor;
 use uraid_control::protocol::{self, Call, LINE_BYTES_MAX, Method, RpcError};
 use uraid_host::{Listener, Local, NetError, Peer, Stream};
 
@@ -156,6 +157,7 @@ impl Callers {
             }
         };
         let is_stop = matches!(call.method, Method::Stop { .. });
+        let actor = caller.stream.peer_process().map_or(Actor::Engine, |peer| Actor::of_process(peer.pid, peer.user));
         let outcome = if is_stop {
             let Some(_place) = self.stops.try_acquire(1) else {
                 let text = format!(
@@ -176,6 +178,7 @@ impl Callers {
             array.call(&call.method).await
         };
         let has_stopped = is_stop && outcome.is_ok();
+        array.note_command(actor, &call.method, &outcome);
         let sent = self.reply(caller, &call, outcome).await;
         if is_stop {
             array.session().stop_answered();

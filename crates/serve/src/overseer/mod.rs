@@ -5,13 +5,17 @@
 
 mod access;
 mod bitmap;
+mod checking;
 pub(crate) mod control_socket;
 mod fail;
+mod maintenance;
 mod membership;
+mod notes;
 mod passes;
 pub(crate) mod paths;
 mod replace;
 mod report;
+mod seen;
 pub(crate) mod silence;
 pub(crate) mod spare_groups;
 mod stop;
@@ -21,6 +25,7 @@ pub(crate) mod words;
 use crate::lines::frozen;
 use crate::lines::pace::Pace;
 use crate::overseer::paths::MemberPaths;
+use crate::overseer::seen::{CheckRun, PassSeen};
 use crate::session::Session;
 use crate::stack::Running;
 use crate::stack::roster::MemberPath;
@@ -31,6 +36,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::Slot;
+use uraid_control::history::{self, CheckPlace};
 use uraid_control::log::alert;
 use uraid_control::protocol::{Method, NewDevices, RpcError};
 use uraid_control::report::LeftOut;
@@ -57,6 +63,12 @@ pub(crate) struct Overseer {
     pace: RefCell<Pace>,
     /// Indexes of members that were given their slots back since the start.
     returned: RefCell<BTreeSet<usize>>,
+    /// What is kept of its checks.
+    checks: CheckPlace,
+    /// The check or repair that runs.
+    check_run: RefCell<Option<CheckRun>>,
+    /// What the history has said of passes.
+    pass_seen: Cell<PassSeen>,
 }
 
 impl Overseer {
@@ -66,19 +78,24 @@ impl Overseer {
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
         let (is_failing, pace) = (Cell::new(false), RefCell::new(Pace::new()));
-        Overseer { session, index, array, paths, said, is_failing, pace, returned: RefCell::default() }
+        let checks = history::checks_of(&session.uuid_text(index));
+        let (returned, check_run, pass_seen) = (RefCell::default(), RefCell::default(), Cell::default());
+        Overseer { session, index, array, paths, said, is_failing, pace, returned, checks, check_run, pass_seen }
     }
 
     /// Reports on stderr what has changed since the last call.
     pub(crate) fn say_changes(&self) {
+        self.follow_check();
         if self.is_failing.get() {
             return;
         }
         let now = self.status();
+        self.note_passes(&now);
         let before = self.said.replace(now.clone());
         let returned = |index| self.returned.borrow().contains(&index);
-        for line in watch::changes(&before, &now, |index| self.member_name(index), returned) {
+        for (event, line) in watch::changes(&before, &now, |index| self.member_name(index), returned) {
             alert(&format!("{}: {line}", self.name()));
+            self.session.note(self.index, event, &line);
         }
     }
 
@@ -130,9 +147,11 @@ impl Overseer {
         self.running().spare_group.as_deref()
     }
 
-    /// Whether spares may take slots now: the array is open, and its passes are not paused (`uraid freeze`).
+    /// Whether spares may take slots now: the array is open, its passes are not paused (`uraid freeze`), and no maintenance
+    /// was announced.
     pub(crate) fn takes_spares(&self) -> bool {
-        self.status().gate == Gate::Open && !self.array.are_passes_paused()
+        let is_held = self.array.are_passes_paused() || self.maintenance_until().is_some();
+        self.status().gate == Gate::Open && !is_held
     }
 
     /// Whether a spare is there that may take a slot.
@@ -245,13 +264,14 @@ impl Overseer {
             Method::WriteMostly { members, set } => self.set_flag(members, MemberFlag::WriteMostly, *set).await,
             Method::Failfast { members, set } => self.set_flag(members, MemberFlag::FailFast, *set).await,
             Method::Bitmap(change) => self.change_bitmap(*change).await,
-            Method::Check {} => self.begin(self.array.begin_check()),
-            Method::Repair {} => self.begin(self.array.begin_repair()),
+            Method::Check { resume } => self.begin_check(*resume),
+            Method::Repair {} => self.begin_repair(),
             Method::Idle {} => self.end_check().await,
             Method::Freeze {} => self.pause_passes(true).await,
             Method::Unfreeze {} => self.pause_passes(false).await,
             Method::Speed { min, max } => self.set_speed(*min, *max).await,
             Method::Mismatches {} => self.mismatches(),
+            Method::Maintenance { seconds } => self.set_maintenance(*seconds),
             Method::ReadOnly {} => self.change_access(true).await,
             Method::ReadWrite {} => self.change_access(false).await,
             Method::Stop { all, force } => self.stop_all_arrays(*all, *force).await,

@@ -6,7 +6,7 @@ use super::Overseer;
 use serde_json::{Value, json};
 use uraid_block::sizes::counted;
 use uraid_control::log::{warn, with_causes};
-use uraid_control::protocol::{CheckResult, Mismatch, RpcError, not_compared};
+use uraid_control::protocol::{CheckFact, CheckResult, Mismatch, RpcError, not_compared};
 use uraid_engine::{CheckEnd, CheckError, Checked, SpeedLimits};
 
 /// The highest limit, in KiB/s; the same as md's.
@@ -39,9 +39,24 @@ impl Overseer {
         }
     }
 
+    /// Begins a check; `resume`: where an earlier one has ended before its end.
+    pub(super) fn begin_check(&self, resume: bool) -> Result<Value, RpcError> {
+        // The last one may have ended just now.
+        self.follow_check();
+        let before = if resume { self.check_to_resume()? } else { None };
+        self.begin(self.array.begin_check_at(Overseer::place_of(before.as_ref())), before)
+    }
+
+    /// Begins a repair.
+    pub(super) fn begin_repair(&self) -> Result<Value, RpcError> {
+        self.follow_check();
+        self.begin(self.array.begin_repair(), None)
+    }
+
     /// What a check or repair is answered that has begun, or has not.
-    pub(super) fn begin(&self, outcome: Result<(), CheckError>) -> Result<Value, RpcError> {
+    fn begin(&self, outcome: Result<(), CheckError>, before: Option<CheckFact>) -> Result<Value, RpcError> {
         outcome.map_err(|error| RpcError::refused(self.check_text(&error)))?;
+        self.check_began(before);
         let (array, name) = (self.array.clone(), self.name().to_owned());
         self.session.local().spawn(async move {
             // The outcome is not needed: the result says how the pass ended, also after a stop or a freeze.

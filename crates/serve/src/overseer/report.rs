@@ -11,7 +11,7 @@ use uraid_block::{Slot, SlotSet};
 use uraid_control::report::{
     self, Clients, Counts, Member, MemberIo, MemberRequests, PassLimits, Report, SlowestRequest,
 };
-use uraid_control::{dates, log};
+use uraid_control::{dates, history, log};
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, MemberCounts, MemberState, ReportedAs, RequestKind, SpeedLimits, Status};
 use uraid_export_nbd::Statistics;
@@ -52,6 +52,10 @@ impl Overseer {
         let limits = self.array.speed();
         report.pass_limits = Some(PassLimits::new(limits.min.unwrap_or(SpeedLimits::MIN_KIB), limits.max));
         report.last_check = self.check_result(false);
+        self.follow_check();
+        report.checks = self.check_record();
+        report.maintenance_until = self.maintenance_until();
+        report.history_error = history::error();
         report.read_only = self.session.setup().stack.read_only_text(self.index);
         report.left_out.clone_from(&self.running().left_out);
         report.spare_group.clone_from(&self.running().spare_group);

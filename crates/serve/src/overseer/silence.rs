@@ -12,6 +12,7 @@ use std::time::Duration;
 use uraid_arrays::ArrayIndex;
 use uraid_block::local::{Either, race};
 use uraid_block::{SlotSet, Tick};
+use uraid_control::history::Event;
 use uraid_control::log::warn;
 use uraid_control::report::UNANSWERED_MIN;
 use uraid_engine::view::Gate;
@@ -102,7 +103,7 @@ fn say(session: &Session, index: ArrayIndex, members: &mut Vec<Silence>, counts:
         let stack = &session.setup().stack;
         let (array, name, times) = (&stack.array(index).name, stack.member_name(index, member), members[member].times);
         let MemberPath { written, .. } = &stack.array(index).roster.seat(member).path;
-        let text = match what {
+        let (event, text) = match what {
             News::Silent(unanswered) => {
                 let times = if times > 1 { format!(" ({times} times so far)") } else { String::new() };
                 let way_out = if can_go && status.members[member].slot().is_some() {
@@ -110,11 +111,13 @@ fn say(session: &Session, index: ArrayIndex, members: &mut Vec<Silence>, counts:
                 } else {
                     String::new()
                 };
-                format!("has not answered a request for {} s{times}{way_out}", unanswered.as_secs())
+                let text = format!("has not answered a request for {} s{times}{way_out}", unanswered.as_secs());
+                (Event::MemberSilent, text)
             }
-            News::Answers(after) => format!("answers again, after {} s", after.as_secs()),
+            News::Answers(after) => (Event::MemberAnswers, format!("answers again, after {} s", after.as_secs())),
         };
         warn(&format!("{array}: member {name} {text}"));
+        session.note(index, event, &format!("member {name} {text}"));
     }
 }
 

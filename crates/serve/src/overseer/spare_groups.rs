@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use uraid_block::Sectors;
 use uraid_block::local::race;
+use uraid_control::history::Event;
 use uraid_control::log::{warn, with_causes};
 use uraid_control::names::printable;
 use uraid_engine::{MemberState, Status};
@@ -158,6 +159,8 @@ async fn move_spare(offer: &Offer, to: &Overseer, group: &str) -> Result<(), Str
          {name} lists it, it is in no array, and `uraid add --force {name} {spare}` adds it",
         prefix(to, group),
     ));
+    let text = format!("the spare {spare} of {giver} moves to {name}");
+    [to, from].into_iter().for_each(|array| array.session.note(array.index, Event::SpareMoved, &text));
     let released = from.release_spare(*member).await;
     let released = released
         .map_err(|error| format!("the spare {spare} of {giver} is not moved to it: {}", with_causes(&error)))?;

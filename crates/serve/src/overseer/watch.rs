@@ -6,6 +6,7 @@ use crate::lines::frozen;
 use crate::lines::lost::lost_line;
 use crate::lines::member_errors::{error_text, failure_text};
 use uraid_block::{Range, Slot};
+use uraid_control::history::Event;
 use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, ErrorCount, MemberErrors, MemberState, RequestKind, Status};
@@ -16,16 +17,17 @@ pub(crate) fn changes<'a>(
     now: &Status,
     name: impl Fn(usize) -> &'a str,
     returned: impl Fn(usize) -> bool,
-) -> Vec<String> {
+) -> Vec<(Event, String)> {
     let mut lines = Vec::new();
     // A member's error is reported before its consequences.
     for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
-        lines.extend(errors(old, new).map(|line| format!("member {}: {line}", name(index))));
+        lines.extend(errors(old, new).map(|line| (Event::MemberErrors, format!("member {}: {line}", name(index)))));
     }
     for (index, new) in now.bad_blocks.iter().enumerate() {
         let none = BadBlockList::default();
-        let line = list_line(before.bad_blocks.get(index).unwrap_or(&none), new);
-        lines.extend(line.map(|line| format!("member {}: {line}", name(index))));
+        let old = before.bad_blocks.get(index).unwrap_or(&none);
+        let event = if new.sectors() > old.sectors() { Event::BadBlocks } else { Event::BadBlocksMended };
+        lines.extend(list_line(old, new).map(|line| (event, format!("member {}: {line}", name(index)))));
     }
     for (index, new) in now.members.iter().enumerate() {
         // One that was added since.
@@ -36,23 +38,28 @@ pub(crate) fn changes<'a>(
             }
             _ => member_line(old, new, name(index), &now.picture()),
         };
-        lines.extend(line);
+        lines.extend(line.map(|line| (member_event(old, new), line)));
     }
     if now.without_source > before.without_source {
-        lines.push(lost_line(now.without_source, ""));
+        lines.push((Event::SectorsLost, lost_line(now.without_source, "")));
     }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
         (Gate::Open | Gate::NoNewWrites | Gate::ReadOnly, Gate::Frozen(kind), Some(reason)) => {
             let advice = frozen::advice(kind, now.level.is_redundant());
-            lines.push(format!("takes no more writes: {reason}; reads are served as far as possible; {advice}"));
+            let line = format!("takes no more writes: {reason}; reads are served as far as possible; {advice}");
+            lines.push((Event::Frozen, line));
         }
         // No line during a start or a stop: the error at its end says what to do.
-        (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push(format!("is frozen: {reason}")),
+        (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push((Event::Frozen, format!("is frozen: {reason}"))),
         _ => {}
     }
     match (before.gate, now.gate) {
-        (Gate::Open | Gate::NoNewWrites, Gate::ReadOnly) => lines.push("is read-only by command".to_owned()),
-        (Gate::Frozen(_) | Gate::ReadOnly, Gate::Open) => lines.push(format!("takes writes again {}", now.picture())),
+        (Gate::Open | Gate::NoNewWrites, Gate::ReadOnly) => {
+            lines.push((Event::ReadOnly, "is read-only by command".to_owned()));
+        }
+        (Gate::Frozen(_) | Gate::ReadOnly, Gate::Open) => {
+            lines.push((Event::Writable, format!("takes writes again {}", now.picture())));
+        }
         _ => {}
     }
     lines
@@ -104,6 +111,21 @@ fn member_line(old: &MemberState, new: &MemberState, member: &str, picture: &str
             | MemberState::Spare,
             _,
         ) => None,
+    }
+}
+
+/// The kind of event of a member's line.
+fn member_event(old: &MemberState, new: &MemberState) -> Event {
+    match (old, new) {
+        (_, MemberState::Removed) => Event::MemberRemoved,
+        (_, MemberState::Faulty { operation: Operation::Replaced, .. })
+        | (MemberState::Replacing { .. }, MemberState::Active(_)) => Event::MemberReplaced,
+        (_, MemberState::Faulty { .. }) => Event::MemberFailed,
+        (_, MemberState::Spare) => Event::SpareAdded,
+        (_, MemberState::Replacing { .. }) => Event::ReplaceStarted,
+        (MemberState::Removed, MemberState::Recovering { .. } | MemberState::Active(_)) => Event::MemberAdded,
+        (_, MemberState::Recovering { .. }) => Event::SpareTaken,
+        (_, MemberState::Active(_)) => Event::MemberRecovered,
     }
 }
 

@@ -4,6 +4,7 @@
 //! array answers (`overseer`), any state of an array (`engine`).
 
 pub(crate) mod message;
+mod notes;
 mod service;
 mod stopping;
 
@@ -170,6 +171,8 @@ impl Station {
 pub(crate) struct Run {
     pub(crate) is_started: Cell<bool>,
     pub(crate) waits: RefCell<Waits>,
+    /// Until when no spare starts, by command, in seconds since 1970.
+    pub(crate) maintenance: Cell<Option<u64>>,
 }
 
 /// The process as a whole; on shard 0.
@@ -184,6 +187,8 @@ pub(crate) struct Session {
     pub(crate) is_ready: Cell<bool>,
     /// When a stop was asked for.
     pub(crate) stop_began: Cell<Option<Tick>>,
+    /// Why.
+    pub(crate) stop_reason: RefCell<String>,
     pub(crate) answers_due: Cell<usize>,
     pub(crate) outcome: RefCell<Option<Result<(), StackError>>>,
     pub(crate) changed: Notify,
@@ -198,6 +203,7 @@ impl Session {
             seating: Semaphore::new(1),
             is_ready: Cell::new(false),
             stop_began: Cell::new(None),
+            stop_reason: RefCell::default(),
             answers_due: Cell::new(0),
             outcome: RefCell::new(None),
             changed: Notify::new(),
@@ -231,6 +237,7 @@ impl Session {
             let stack = &self.setup().stack;
             let others = stack.indexes().filter(|&index| Some(index) != failed);
             others.for_each(|index| warn(&format!("{}: stops: {reason}", stack.array(index).name)));
+            self.stop_reason.replace(reason.to_owned());
         }
         self.changed.notify_all();
     }

@@ -224,6 +224,7 @@ impl Session {
                 (Err(_), Ok(())) => {}
                 (Err(error), Err(_)) => warn(&with_causes(error)),
             }
+            self.note_stop(index, stopped.as_ref().err());
             outcome = outcome.and(stopped);
         }
         outcome

@@ -123,7 +123,7 @@ impl Change {
             Change::WriteMostly(args) => membership::write_mostly(args)?,
             Change::Failfast(args) => membership::failfast(args)?,
             Change::Bitmap(args) => bitmap::run(args)?,
-            Change::Check(args) => return Ok(check::run(args, "check", &Method::Check {})?),
+            Change::Check(args) => return Ok(check::run(args, "check", &Method::Check { resume: false })?),
             Change::Repair(args) => return Ok(check::run(args, "repair", &Method::Repair {})?),
             Change::Idle(args) => passes::idle(args)?,
             Change::Freeze(args) => passes::freeze(args)?,

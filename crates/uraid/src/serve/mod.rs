@@ -13,6 +13,7 @@ use args::ServeArgs;
 use search::Search;
 use std::process::ExitCode;
 use uraid_arrays::Members;
+use uraid_control::history;
 use uraid_control::log::{self, complain, warn};
 use uraid_engine::{AssembleOptions, Place, ReadOnlyReason, StartPlan};
 use uraid_host::{Options, drop_privileges, ensure_descriptors, keep_locked_memory};
@@ -37,6 +38,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     let detachment = detachment(args);
     detachment.begin();
     log::begin();
+    history::begin();
     let places = args.places();
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
     let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);

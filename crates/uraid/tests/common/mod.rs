@@ -209,6 +209,11 @@ impl Served {
         self.stdout.text()
     }
 
+    /// What it has written to stdout.
+    pub fn printed(&self) -> String {
+        self.stdout.text()
+    }
+
     /// Waits for `text` on stderr.
     #[track_caller]
     pub fn wait_for(&self, text: &str) {

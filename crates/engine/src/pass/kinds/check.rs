@@ -9,7 +9,7 @@ use crate::pass::passes::Passes;
 use crate::pass::resync::Resync;
 use crate::shard::mail::Window;
 use crate::words::progress::{PassCounts, PassKind, PassOrder};
-use uraid_block::IoError;
+use uraid_block::{IoError, Sectors, SlotSet};
 
 /// See [`PassKind::Check`].
 pub(super) struct CheckPass;
@@ -29,6 +29,11 @@ impl PassType for CheckPass {
 
     fn is_due<W: World>(passes: &Passes<W>) -> bool {
         passes.asked.get() == Some(PassKind::Check)
+    }
+
+    /// No superblock has it: the caller says where an earlier check has ended.
+    fn recorded<W: World>(passes: &Passes<W>, _slots: SlotSet) -> Sectors {
+        passes.asked_from.get()
     }
 
     /// What it wrote again, a member could not read before.

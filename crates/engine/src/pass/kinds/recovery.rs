@@ -44,7 +44,7 @@ impl PassType for RecoveryPass {
 
     /// A spare that may take a slot is recovered when it has it.
     fn is_due<W: World>(passes: &Passes<W>) -> bool {
-        !passes.to_recover().is_empty() || passes.steward.master().wanted_spare().is_some()
+        !passes.to_recover().is_empty() || passes.wanted_spare().is_some()
     }
 
     fn slots<W: World>(passes: &Passes<W>) -> SlotSet {

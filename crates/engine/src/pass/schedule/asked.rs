@@ -15,8 +15,8 @@ use crate::words::mark::{self, Mark};
 use crate::words::progress::{self, PassKind, PassOrder, Progress};
 use crate::words::progress::{SpeedLimits, Steering};
 use std::time::Duration;
-use uraid_block::IoError;
 use uraid_block::local::race;
+use uraid_block::{IoError, Sectors};
 use uraid_layout::Layout;
 
 /// The longest time that the end of a check by command waits for windows in flight.
@@ -62,17 +62,16 @@ impl From<NotNow> for CheckError {
 }
 
 impl<W: World> Passes<W> {
-    /// Begins a check or repair.
-    pub(crate) fn ask(&self, kind: PassKind) -> Result<(), CheckError> {
+    /// Begins a check or repair, from this place on.
+    pub(crate) fn ask(&self, kind: PassKind, from: Sectors) -> Result<(), CheckError> {
         assert!(kind.is_by_command(), "the others begin by themselves");
         self.may_ask()?;
+        let total = progress::total(&self.steward.shared.layout());
+        let from = from.min(total);
         self.asked.set(Some(kind));
+        self.asked_from.set(from);
         *self.checked.borrow_mut() = None;
-        self.progress.set(Progress {
-            kind,
-            total: progress::total(&self.steward.shared.layout()),
-            ..Progress::default()
-        });
+        self.progress.set(Progress { kind, done: from, total, ..Progress::default() });
         self.steward.shared.view_changed.notify_all();
         Ok(())
     }
@@ -181,7 +180,7 @@ impl<W: World> Passes<W> {
     /// The result of a pass that no shard has begun.
     fn end_unbegun(&self, kind: PassKind, end: CheckEnd) {
         let total = progress::total(&self.steward.shared.layout());
-        let progress = Progress { kind, total, ..Progress::default() };
+        let progress = Progress { kind, done: self.asked_from.get(), total, ..Progress::default() };
         *self.checked.borrow_mut() = Some(Checked { kind, end, progress, mismatches: Vec::new() });
     }
 

@@ -18,7 +18,7 @@ impl<W: World> Passes<W> {
     /// Gives a spare the slot of a member that has failed or is missing.
     pub(in crate::pass) async fn take_spare(&self) {
         let steward = &self.steward;
-        let before = steward.master().wanted_spare();
+        let before = self.wanted_spare();
         // Older requests may still report a failure of the slot's last member. It must not be taken for the spare's.
         let epoch = {
             let _one = steward.transition.acquire(1).await;
@@ -27,7 +27,7 @@ impl<W: World> Passes<W> {
         steward.drain(epoch).await;
         let epoch = {
             let _one = steward.transition.acquire(1).await;
-            let wanted = steward.master().wanted_spare().filter(|_| steward.master().gate() == Gate::Open);
+            let wanted = self.wanted_spare().filter(|_| steward.master().gate() == Gate::Open);
             let Some((member, slot)) = wanted.filter(|_| wanted == before) else { return };
             // Every bit must be on the spare before any write goes to it.
             if let Some(bitmap) = self.bitmap.get()
@@ -48,7 +48,7 @@ impl<W: World> Passes<W> {
                 let _ = self.recorder.record_up_to(version).await;
                 return;
             }
-            let is_still_wanted = steward.master().wanted_spare() == Some((member, slot));
+            let is_still_wanted = self.wanted_spare() == Some((member, slot));
             if !is_still_wanted || steward.master().gate() != Gate::Open {
                 return;
             }
