@@ -2,6 +2,7 @@
 
 mod bench;
 mod checks;
+mod dist;
 mod documents;
 mod mutants;
 mod programs;
@@ -81,6 +82,10 @@ cargo xtask vm matrix --reshape
                         the kernel is cut off while it reshapes an array; uraid copies it
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
+cargo xtask man         the man pages and completions, from the definition of the command line, into target/dist/pages
+cargo xtask dist [binary | deb | oci]... [--program FILE]
+                        a static program, a Debian package and an image for containers, into target/dist; each is read by
+                        dpkg, lintian and tar, as far as they are installed
 cargo xtask demo        what `make demo` runs
 cargo xtask bench [tests|kernels|scenarios|direct|nbd]... [--rounds N] [--seconds N]
                         every figure of speed, measured now: what must hold of a read, parity kernels beside ISA-L,
@@ -109,6 +114,8 @@ fn main() -> ExitCode {
         ["parsers", "--short"] => parsers::run(true).failed == 0,
         ["deny"] => deny::run().0.failed == 0,
         ["packages"] => packages::ensure(),
+        ["man"] => dist::pages(),
+        ["dist", rest @ ..] => dist::run(rest),
         ["demo", ..] => demo::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["vm", "run", rest @ ..] => return vm::run_command(rest),

@@ -9,6 +9,7 @@ mod mdadm;
 mod meaning;
 pub(crate) mod no_member;
 mod overview;
+mod pages;
 mod word_order;
 
 use crate::copy::args::{self as copy, CopyArgs};
@@ -26,6 +27,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use uraid_bench_command::{self as bench, BenchArgs};
 use uraid_operate::Operate;
 use uraid_option_values::usage_error;
@@ -100,6 +102,11 @@ impl Cli {
             Ok(words) => words,
             Err(text) => refuse(&text),
         };
+        if let [_, verb, folder] = words.as_slice()
+            && verb == "write-pages"
+        {
+            write_pages(Path::new(folder));
+        }
         if let Some(text) = topic_of(&words) {
             uraid_control::log::print(&text);
             std::process::exit(i32::from(uraid_control::log::print_failed()));
@@ -142,6 +149,20 @@ fn topic_of(words: &[OsString]) -> Option<String> {
     match words {
         [_, help, topic] if help == "help" => overview::topic(topic.to_str()?),
         _ => None,
+    }
+}
+
+/// Writes man pages and completions, for packages, and ends the process.
+fn write_pages(folder: &Path) -> ! {
+    let topics = [("ARRAYS AND MEMBERS", "members"), ("FILES", "files"), ("EXIT STATUS", "exit-codes")];
+    let topics = topics.map(|(heading, topic)| (heading, overview::topic(topic).unwrap_or_default()));
+    let whole = pages::Whole { version: env!("URAID_VERSION"), topics: &topics };
+    match pages::write(&mut line(), &whole, folder) {
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            uraid_control::log::warn(&format!("{}: {}", folder.display(), uraid_host::io_text(&error)));
+            std::process::exit(1)
+        }
     }
 }
 

@@ -28,7 +28,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("serve", "life > overseer > session > frontend > opening > memory > offline > stack > lines > background"),
     ("sim", "proof, crash > scenario > rig > judge > setup > machine > image > reference > random"),
     ("uraid", "cli > bench, mount > copy, doctor, offline, serve > create, running > arguments, shared"),
-    ("xtask", "runs > bench, proofs, vm > mutants > checks > documents > programs > project"),
+    ("xtask", "runs > bench, dist, proofs, vm > mutants > checks > documents > programs > project"),
 ];
 
 /// All findings of the project at `root`, and how many imports were looked at.
