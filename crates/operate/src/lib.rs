@@ -6,12 +6,16 @@
 
 pub mod history;
 pub mod maintenance;
+mod metrics;
 pub mod monitor;
+#[cfg(test)]
+mod sample_reports;
 pub mod status;
 
 use clap::Subcommand;
 use history::HistoryArgs;
 use maintenance::MaintenanceArgs;
+use metrics::MetricsArgs;
 use monitor::MonitorArgs;
 use status::StatusArgs;
 use std::error::Error;
@@ -32,6 +36,9 @@ pub enum Operate {
     /// Let no spare start for a while
     #[command(long_about = maintenance::MAINTENANCE, after_long_help = maintenance::MAINTENANCE_AFTER)]
     Maintenance(MaintenanceArgs),
+    /// Give metrics of running arrays to Prometheus
+    #[command(long_about = metrics::METRICS, after_long_help = metrics::METRICS_AFTER)]
+    Metrics(MetricsArgs),
 }
 
 impl Operate {
@@ -42,6 +49,7 @@ impl Operate {
             Operate::Monitor(args) => monitor::run(args),
             Operate::History(args) => history::run(args),
             Operate::Maintenance(args) => maintenance::run(args),
+            Operate::Metrics(args) => Ok(metrics::run(args)?),
         }
     }
 }

@@ -11,6 +11,8 @@ mod history;
 mod isolation;
 #[path = "operate/maintenance.rs"]
 mod maintenance;
+#[path = "operate/metrics.rs"]
+mod metrics;
 #[path = "operate/service.rs"]
 mod service;
 #[path = "operate/status.rs"]

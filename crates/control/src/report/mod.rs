@@ -29,6 +29,7 @@ pub use member_io::{MemberIo, MemberRequests, SlowestRequest, UNANSWERED_MIN};
 pub use named::Fit;
 pub use pass::{Pass, PassLimits};
 pub use pass_progress::{PassProgress, duration};
+pub use redundancy::Redundancy;
 pub use reshape::{Reshape, Shape};
 pub use server::{Export, Server};
 

@@ -23,7 +23,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("format", "change, other_formats > logs > superblock > crc32"),
     ("host", "member, net, fuse > shard > ring > options, executor > mail > process > sys, sync"),
     ("layout", "map > levels > plan, rows > spec"),
-    ("operate", "watch, monitor, metrics, scrub, maintenance > history > status"),
+    ("operate", "watch, monitor, metrics, scrub, maintenance > history > status > sample_reports"),
     ("parity", "locate, recover > kernel > vector > portable > table > gf256, crc32c"),
     ("serve", "life > overseer > session > frontend > opening > memory > offline > stack > lines > background"),
     ("sim", "proof, crash > scenario > rig > judge > setup > machine > image > reference > random"),
