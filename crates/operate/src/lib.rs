@@ -10,6 +10,7 @@ mod metrics;
 pub mod monitor;
 #[cfg(test)]
 mod sample_reports;
+pub mod scrub;
 pub mod status;
 
 use clap::Subcommand;
@@ -17,6 +18,7 @@ use history::HistoryArgs;
 use maintenance::MaintenanceArgs;
 use metrics::MetricsArgs;
 use monitor::MonitorArgs;
+use scrub::ScrubArgs;
 use status::StatusArgs;
 use std::error::Error;
 use std::process::ExitCode;
@@ -33,6 +35,9 @@ pub enum Operate {
     /// Show what happened to arrays, when, and by whom
     #[command(long_about = history::HISTORY, after_long_help = history::HISTORY_AFTER)]
     History(HistoryArgs),
+    /// Check arrays each month, at night, and remember it
+    #[command(long_about = scrub::SCRUB, after_long_help = scrub::SCRUB_AFTER)]
+    Scrub(ScrubArgs),
     /// Let no spare start for a while
     #[command(long_about = maintenance::MAINTENANCE, after_long_help = maintenance::MAINTENANCE_AFTER)]
     Maintenance(MaintenanceArgs),
@@ -48,6 +53,7 @@ impl Operate {
             Operate::Status(args) => status::run(args),
             Operate::Monitor(args) => monitor::run(args),
             Operate::History(args) => history::run(args),
+            Operate::Scrub(args) => scrub::run(args),
             Operate::Maintenance(args) => maintenance::run(args),
             Operate::Metrics(args) => Ok(metrics::run(args)?),
         }

@@ -13,6 +13,8 @@ mod isolation;
 mod maintenance;
 #[path = "operate/metrics.rs"]
 mod metrics;
+#[path = "operate/scrub.rs"]
+mod scrub;
 #[path = "operate/service.rs"]
 mod service;
 #[path = "operate/status.rs"]

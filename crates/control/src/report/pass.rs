@@ -111,7 +111,7 @@ fn write_record(checks: &CheckRecord, out: &mut String) {
         field(
             out,
             "Check Waits",
-            &format!("at {percent} since {}; `uraid scrub` continues it", dates::utc(fact.ended)),
+            &format!("at {percent} since {}; `uraid scrub --now` continues it", dates::utc(fact.ended)),
         );
     }
 }

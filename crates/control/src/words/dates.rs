@@ -33,9 +33,9 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Year, month from 1, day from 1 of a day counted from 1970-01-01. The year is taken to start in March, so the leap
+/// Year, month from 1, day of the month from 1 of a day counted from 1970-01-01. The year is taken to start in March, so the leap
 /// day is its last day, and month lengths follow `(153 m + 2) / 5`.
-fn civil(days: u64) -> (u64, u64, u64) {
+pub fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -9,6 +9,8 @@ use clap::Args;
 use serde_json::json;
 use since::Since;
 pub(crate) use since::duration;
+#[cfg(test)]
+pub(crate) use since::parse_date;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;

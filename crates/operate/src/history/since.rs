@@ -46,6 +46,11 @@ pub(crate) fn duration(text: &str) -> Option<u64> {
 }
 
 fn at(text: &str) -> Option<Since> {
+    parse_date(text).map(Since::At)
+}
+
+/// `2026-11-30`, `2026-11-30T18:00:00Z`, in seconds since 1970.
+pub(crate) fn parse_date(text: &str) -> Option<u64> {
     let (date, time) = text.split_once('T').unwrap_or((text, "00:00:00Z"));
     let numbers = |text: &str, by: char| -> Option<[u64; 3]> {
         let parts: Vec<&str> = text.split(by).collect();
@@ -60,7 +65,7 @@ fn at(text: &str) -> Option<Since> {
     if !is_in || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    Some(Since::At(days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second))
+    Some(days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
 /// Days since 1970-01-01, by the algorithm of `uraid_control::dates`, the other way.

@@ -29,7 +29,6 @@ fn no_spare_starts_until_it_ends_and_events_are_marked() {
     assert_eq!(failed["maintenance"], true);
     let ended = rig.uraid("maintenance home --end").expect_done().stdout;
     assert_eq!(ended, "home: maintenance has ended: spares start again\n");
-    rig.uraid("wait home").expect_done();
     wait_for_event(&rig.scratch, "member-recovered");
     assert_eq!(rig.uraid("maintenance home --end").expect_done().stdout, "home: no maintenance was announced\n");
 }

@@ -32,7 +32,7 @@ fn a_state_has_its_number_and_what_is_to_be_typed_works() {
     rig.uraid(&format!("add home {}", spare.display())).expect_done();
     assert_eq!(numbers(&rig), ["URAID-03", "URAID-04", "URAID-16", "URAID-17", "URAID-23"]);
     rig.uraid("unfreeze home").expect_done();
-    rig.uraid("wait home").expect_done();
+    crate::history::wait_for_event(&rig.scratch, "member-recovered");
     assert_eq!(numbers(&rig), ["URAID-17", "URAID-01"]);
     rig.uraid("bitmap home internal").expect_done();
     rig.uraid("readonly home").expect_done();
