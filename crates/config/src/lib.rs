@@ -22,7 +22,7 @@ pub use create::{Create, SysfsLine, SysfsOf};
 pub use lines::words;
 pub use places::{Choice, read};
 pub use policy::{Action, DevicePlace, Policy, PolicyKind, PolicyOf};
-pub use standing::{Left, Standing};
+pub use standing::{Left, PARTITIONS, Standing};
 pub use uraid::{UraidLine, UraidOf};
 
 use std::path::PathBuf;

@@ -7,6 +7,9 @@ use crate::complaint::Place;
 use crate::uraid::{UraidLine, UraidOf};
 use crate::{Config, HomehostName};
 
+/// The word of a DEVICE line that stands for all block devices.
+pub const PARTITIONS: &str = "partitions";
+
 /// Whether an array is uraid's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Standing<'a> {
@@ -93,6 +96,16 @@ impl Config {
         lines.find(|line| [listed, own].into_iter().flatten().chain([""]).any(|name| line.names(array.uuid, name)))
     }
 
+    /// Where the DEVICE lines say that members are: paths, patterns, folders, and `partitions` for all block devices. Empty:
+    /// all block devices, and nothing else.
+    pub fn device_places(&self) -> Vec<String> {
+        let is = |word: &str, other: &str| word.eq_ignore_ascii_case(other);
+        let places = self.devices.iter().filter(|word| !is(word, "containers"));
+        let places: Vec<String> =
+            places.map(|word| if is(word, PARTITIONS) { PARTITIONS.into() } else { word.clone() }).collect();
+        if places.iter().all(|place| place == PARTITIONS) { Vec::new() } else { places }
+    }
+
     /// Whether an ARRAY line lists an array to start: then only listed ones are, as with mdadm.
     pub fn has_listed_arrays(&self) -> bool {
         self.arrays.iter().any(|line| !line.is_ignored())
@@ -164,6 +177,18 @@ mod tests {
     fn a_name_belongs_to_the_array_that_a_line_gives_it_to() {
         let text = format!("ARRAY home UUID={OTHER}\nURAID home\n");
         assert_eq!(left(&text, "home"), Some(Left::NotNamed), "home is the other one's name");
+    }
+
+    #[test]
+    fn devices_are_looked_for_where_the_lines_say() {
+        for (text, places) in [
+            ("", &[][..]),
+            ("DEVICE partitions containers\n", &[]),
+            ("DEVICE containers\n", &[]),
+            ("DEVICE /d/*\nDEVICE Partitions\n", &["/d/*", "partitions"]),
+        ] {
+            assert_eq!(config(text).device_places(), places, "{text}");
+        }
     }
 
     #[test]

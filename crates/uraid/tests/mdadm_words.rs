@@ -93,9 +93,9 @@ fn the_mode_of_mdadm_is_found_where_it_is_not_the_first_word() {
 fn a_word_that_is_no_verb_is_answered_by_what_it_means() {
     let scratch = Scratch::new();
     for (word, expected) in [
-        ("status", "`uraid detail ARRAY` shows one array, `uraid mdstat` all that run"),
-        ("Status", "`uraid detail ARRAY` shows one array"),
-        ("--status", "`uraid detail ARRAY` shows one array"),
+        ("state", "`uraid status` says how arrays are, `uraid detail ARRAY` shows one"),
+        ("State", "`uraid status` says how arrays are, `uraid detail ARRAY` shows one"),
+        ("--state", "`uraid status` says how arrays are, `uraid detail ARRAY` shows one"),
         ("start", "`uraid serve MEMBER...` starts an array"),
         ("run", "`uraid serve MEMBER...` starts an array"),
         ("ls", "`uraid list` shows the arrays that run"),
@@ -180,10 +180,6 @@ fn every_option_of_mdadm_is_taken_or_refused_by_name_with_a_reason() {
     }
     for (line, expected) in [
         ("serve --chunk 64K a", "error: --chunk: `uraid serve` does not take it, only create, copy, detail, bench\n"),
-        (
-            "serve --scan",
-            "error: --scan: `uraid serve` does not take it, only examine, detail, stop; uraid looks for the members of one array ",
-        ),
         ("fail --test home m1", "error: --test: `uraid fail` does not take it, only detail\n"),
         ("create --stop home", "error: --stop: uraid has subcommands where mdadm has modes: uraid stop ARRAY\n"),
     ] {

@@ -5,6 +5,8 @@
 #[path = "operate/assembling.rs"]
 mod assembling;
 mod common;
+#[path = "operate/creating.rs"]
+mod creating;
 #[path = "operate/history.rs"]
 mod history;
 #[path = "operate/isolation.rs"]
@@ -13,6 +15,8 @@ mod isolation;
 mod maintenance;
 #[path = "operate/metrics.rs"]
 mod metrics;
+#[path = "operate/pages.rs"]
+mod pages;
 #[path = "operate/scrub.rs"]
 mod scrub;
 #[path = "operate/service.rs"]

@@ -34,7 +34,7 @@ impl Report {
         }
     }
 
-    /// `KEY=VALUE` lines, as `mdadm --detail --export`, which has also `MD_DEVNAME`, of a device node.
+    /// `KEY=VALUE` lines, as `mdadm --detail --export`. `MD_DEVNAME` is of an array that runs and has a name, as there.
     pub fn export(&self) -> String {
         let mut out = String::new();
         let mut line =
@@ -43,6 +43,9 @@ impl Report {
         line("MD_DEVICES", &self.raid_devices.to_string());
         line("MD_METADATA", &self.metadata);
         line("MD_UUID", &self.uuid);
+        if let Some(file) = self.dev_path().strip_prefix("/dev/md/").filter(|_| self.device.is_some()) {
+            line("MD_DEVNAME", file);
+        }
         if !self.set_name.is_empty() {
             line("MD_NAME", &self.set_name);
         }
@@ -70,19 +73,24 @@ impl Report {
             put(&format!(" level={} num-devices={}", self.level, self.raid_devices));
         }
         put(&format!(" metadata={}", self.metadata));
+        let spares = self.members.iter().filter(|member| member.state == "spare").count();
+        if spares > 0 {
+            put(&format!(" spares={spares}"));
+        }
         if !self.set_name.is_empty() {
             put(&format!(" name={}", conf_word(&printable(&self.set_name))));
         }
         put(&format!(" UUID={}\n", self.uuid));
-        let spares = self.members.iter().filter(|member| member.state == "spare").count();
-        if spares > 0 {
-            put(&format!("   spares={spares}\n"));
-        }
         if is_verbose {
             let in_use = self.present().filter(|(member, _)| member.state != "faulty").map(|(_, path)| path);
             put(&format!("   devices={}\n", printable(&in_use.collect::<Vec<&str>>().join(","))));
         }
         out
+    }
+
+    /// The same array without its members: for `--no-devices`.
+    pub fn without_members(&self) -> Report {
+        Report { members: Vec::new(), ..self.clone() }
     }
 
     fn present(&self) -> impl Iterator<Item = (&Member, &str)> {
@@ -118,16 +126,20 @@ mod tests {
                         MD_DEVICE_dev_sd_a__ROLE=2\nMD_DEVICE_dev_sd_a__DEV=/dev/sd-a\nMD_DEVICE_b_img_ROLE=spare\n\
                         MD_DEVICE_b_img_DEV=b.img\nMD_DEVICE_s_ROLE=spare\nMD_DEVICE_s_DEV=s\n";
         assert_eq!(report.export(), expected);
-        let identity = "metadata=1.2 name=box:home UUID=10111213:14151617:18191a1b:1c1d1e1f\n   spares=1\n";
+        let identity = "metadata=1.2 spares=1 name=box:home UUID=10111213:14151617:18191a1b:1c1d1e1f\n";
         assert_eq!(report.brief(false), format!("ARRAY /dev/md/home {identity}"));
         let verbose =
             format!("ARRAY /dev/md/home level=raid5 num-devices=3 {identity}   devices=/dev/sd a,/dev/sd-a,s\n");
         assert_eq!(report.brief(true), verbose);
         report.set_name = "a\nARRAY <ignore>".to_owned();
         report.name = "my array".to_owned();
-        assert_eq!(report.brief(false).lines().count(), 2, "{}", report.brief(false));
-        assert!(report.brief(false).starts_with("ARRAY /dev/md/my_array metadata=1.2 name=\"a_ARRAY <ignore>\" UUID="));
+        assert_eq!(report.brief(false).lines().count(), 1, "{}", report.brief(false));
+        let line = "ARRAY /dev/md/my_array metadata=1.2 spares=1 name=\"a_ARRAY <ignore>\" UUID=";
+        assert!(report.brief(false).starts_with(line));
         assert_eq!(report.export().lines().count(), expected.lines().count());
+        report.device = Some("md127".to_owned());
+        assert!(report.export().contains("\nMD_DEVNAME=my_array\nMD_NAME=a_ARRAY"), "{}", report.export());
+        assert!(report.without_members().export().ends_with("\nMD_NAME=a_ARRAY <ignore>\n"));
     }
 
     #[test]

@@ -119,9 +119,6 @@ const NOT_YET: &[(&[&str], &str)] = &[
     (&["--dump", "--restore"], "does not dump superblocks. `uraid examine --json` shows all of their fields"),
 ];
 
-/// Options that one subcommand of uraid has, and others, where mdadm has them too, have not for this reason.
-const NOT_THERE: &[(&str, &str, &str)] = &[("serve", "--scan", NO_SEARCH)];
-
 /// mdadm's `--grow --bitmap=internal ARRAY`, also without the dashes of the mode, as uraid's `bitmap ARRAY internal`, and
 /// `[--misc] --action=check ARRAY` as `check ARRAY`. Any other line stays as it is. The error: why it is no action.
 pub(super) fn with_subcommand(line: Vec<OsString>) -> Result<Vec<OsString>, String> {
@@ -243,9 +240,7 @@ pub(super) fn why_not_here(line: &Command, subcommand: &str, option: &str) -> Op
         command.get_arguments().filter_map(Arg::get_long_and_visible_aliases).flatten().any(|own| Some(own) == wanted)
     };
     let others: Vec<&str> = line.get_subcommands().filter(takes).map(Command::get_name).collect();
-    let reason = NOT_THERE.iter().find(|(of, word, _)| (*of, *word) == (subcommand, option));
-    let reason = reason.map_or_else(String::new, |(.., reason)| format!("; uraid {reason}"));
-    let elsewhere = || format!("{option}: `uraid {subcommand}` does not take it, only {}{reason}", others.join(", "));
+    let elsewhere = || format!("{option}: `uraid {subcommand}` does not take it, only {}", others.join(", "));
     why_not(option).or_else(|| (!others.is_empty()).then(elsewhere)).or_else(|| instead_of_mode(option))
 }
 

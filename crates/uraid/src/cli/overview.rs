@@ -56,7 +56,7 @@ const GROUPS: [(&[&str], &[Row]); 8] = [
             one(&["remove"]),
             one(&["fail"]),
             one(&["replace"]),
-            row(&["write-mostly", "failfast"], "Mark members: read last; fail at the first error"),
+            row(&["write-mostly", "failfast"], "Mark members: read last; fail at first error"),
             one(&["bitmap"]),
         ],
     ),

@@ -72,8 +72,9 @@ pub(crate) struct CreateArgs {
     #[arg(short = 'x', long, value_name = "S", default_value_t = 0, value_parser = number::<u16>(0..=u16::MAX.into()))]
     pub spare_devices: u16,
     /// The kind of superblock: 1.2 (4 KiB into the member), 1.1 (at its start) or 1.0 (at its end)
-    #[arg(short = 'e', long, value_name = "VERSION", value_parser = metadata_version, default_value = "1.2")]
-    pub metadata: Version,
+    /// [default: what the configuration says (CREATE metadata=), else 1.2]
+    #[arg(short = 'e', long, value_name = "VERSION", value_parser = metadata_version)]
+    pub metadata: Option<Version>,
     /// Consecutive data on one member; a bare number is in KiB [default: 512K; none for raid1 and linear]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_size)]
     pub chunk: Option<Sectors>,
@@ -108,9 +109,13 @@ pub(crate) struct CreateArgs {
     /// The array's UUID: 32 hex digits, separators as you like [default: random]
     #[arg(short, long, value_name = "UUID", value_parser = parse_uuid)]
     pub uuid: Option<[u8; 16]>,
-    /// The host that the name is prefixed with; `none` for no prefix [default: this host]
+    /// The host that the name is prefixed with; `none` for no prefix [default: HOMEHOST of the configuration, else this
+    /// host]
     #[arg(long, value_name = "HOST", value_parser = valid_host)]
     pub homehost: Option<String>,
+    /// mdadm.conf, another such file, a folder of *.conf, or `none` [default: see `uraid assemble --help`]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<std::ffi::OsString>,
     /// Say that the members are consistent already: no first resync
     #[arg(long)]
     pub assume_clean: bool,
@@ -137,7 +142,7 @@ impl CreateArgs {
     }
 }
 
-fn metadata_version(text: &str) -> Result<Version, String> {
+pub(super) fn metadata_version(text: &str) -> Result<Version, String> {
     match Version::parse(text) {
         Some(Version::V0_90) => {
             Err("superblocks of version 0.90 are read, not written: 1.0, 1.1 and 1.2 are".to_owned())

@@ -5,6 +5,7 @@
 //! reported. Spec: docs/md/formats.md#what-mdadm-creates.
 
 pub(crate) mod args;
+mod configured;
 mod over;
 pub(crate) mod refusal;
 pub(crate) mod steps;
@@ -54,13 +55,14 @@ fn options(args: &CreateArgs, set_uuid: [u8; 16]) -> Result<CreateOptions, Refus
         warn("raid1 has no chunks: --chunk is ignored");
     }
     let name = args.name.clone().unwrap_or_else(|| uuid::text(&set_uuid)[..8].to_owned());
-    let host = names::homehost(args.homehost.as_deref());
+    let defaults = configured::Defaults::of(args)?;
+    let host = names::homehost(defaults.homehost.as_deref());
     let size = match args.size {
         None | Some(MemberSize::Max) => None,
         Some(MemberSize::Exactly(size)) => Some(size),
     };
     Ok(CreateOptions {
-        version: args.metadata,
+        version: defaults.metadata,
         level,
         layout,
         chunk,

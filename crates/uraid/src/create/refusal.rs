@@ -15,6 +15,14 @@ use uraid_serve::stack::StackError;
 /// Why no array was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
+    /// The configuration asks for what new arrays do not have.
+    #[error("no array was made: CREATE metadata={word} in mdadm.conf: {reason}; give --metadata")]
+    Configured {
+        /// The value there.
+        word: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A member could not be claimed.
     #[error("no array was made")]
     Claim(#[from] ClaimError),

@@ -110,7 +110,11 @@ fn show_reports(args: &DetailArgs, reports: &[Report]) -> Result<(), DetailError
             reports.iter().map(|report| geometry::of_report(report, args.stripes)).collect();
         show(args, &drawings?, Drawing::text, Drawing::json);
     } else if args.export {
-        print(&reports.iter().map(Report::export).collect::<Vec<String>>().join("\n"));
+        let lines = |report: &Report| match args.no_devices {
+            true => report.without_members().export(),
+            false => report.export(),
+        };
+        print(&reports.iter().map(lines).collect::<Vec<String>>().join("\n"));
     } else if args.brief || args.scan {
         print(&reports.iter().map(|report| report.brief(args.verbose)).collect::<String>());
     } else {

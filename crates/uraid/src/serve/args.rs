@@ -45,6 +45,7 @@ EXAMPLES
   uraid serve --background disk0 disk1 disk2 disk3
   uraid serve --nbd tcp:127.0.0.1:10809 --insecure /dev/sdb /dev/sdc
   uraid serve --uuid c9d3d9fb:39864ae6:b6437b7f:7b65dc9f --run-after 30s '/dev/disk/by-id/*'
+  uraid serve --scan home --run-after 30s
   uraid serve --array disk0 disk1 disk2 --array disk3 disk4 disk5
   uraid serve --fuse /mnt/arrays disk0 disk1
   losetup --find --show --direct-io=on /mnt/arrays/home
@@ -99,7 +100,8 @@ impl From<Full> for OnFull {
 }
 
 /// Options of `uraid serve`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("looked_for").args(["uuid", "scan"]))]
 pub(crate) struct ServeArgs {
     /// Never write a byte to a member, not even its superblock
     #[arg(short = 'o', long, visible_alias = "readonly")]
@@ -191,14 +193,22 @@ pub(crate) struct ServeArgs {
     /// and patterns such as '/dev/sd*', or among all block devices; what is not its is left out
     #[arg(short, long, value_name = "UUID", value_parser = parse_uuid, conflicts_with = "array")]
     pub uuid: Option<[u8; 16]>,
-    /// With --uuid: wait this long for members that are missing, then start without them if that is possible, as
+    /// Start the array that the configuration gives to uraid, with the options of its URAID line; with several, name the
+    /// one in place of MEMBER. `uraid assemble --scan` starts all of them
+    #[arg(short, long, conflicts_with_all = ["uuid", "array", "name"])]
+    pub scan: bool,
+    /// With --scan: mdadm.conf, another such file, a folder of *.conf, `partitions` or `none`
+    /// [default: see `uraid assemble --help`]
+    #[arg(short, long, value_name = "FILE", requires = "scan")]
+    pub config: Option<std::ffi::OsString>,
+    /// With --uuid or --scan: wait this long for members that are missing, then start without them if that is possible, as
     /// mdadm's last-resort timer does after 30s
-    #[arg(long, value_name = "TIME", value_parser = parse_wait, requires = "uuid")]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, requires = "looked_for")]
     pub run_after: Option<Duration>,
     #[command(flatten)]
     arrays: MemberArrays,
     /// The array's members, in any order
-    #[arg(required_unless_present_any = ["array", "uuid"], conflicts_with = "array", value_name = "MEMBER")]
+    #[arg(required_unless_present_any = ["array", "uuid", "scan"], conflicts_with = "array", value_name = "MEMBER")]
     pub members: Vec<String>,
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod args;
 pub(crate) mod assemble;
+mod configured;
 mod search;
 mod spare_groups;
 
@@ -39,6 +40,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     detachment.begin();
     log::begin();
     history::begin();
+    let configured = if args.scan { Some(configured::array_of(args)?) } else { None };
+    let args = configured.as_ref().unwrap_or(args);
     let places = args.places();
     let processors = args.cpus.as_ref().map_or(&[][..], Processors::list).to_vec();
     let shards = args.cpus.as_ref().map(Processors::count).or(args.shards).unwrap_or_else(shards_default);

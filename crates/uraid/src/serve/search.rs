@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 use uraid_block::SlotSet;
+use uraid_config::PARTITIONS;
 use uraid_control::log::warn;
 use uraid_engine::{AssembleError, AssembleOptions, Candidate, StartPlan, assemble};
 use uraid_format::uuid;
@@ -126,9 +127,6 @@ impl Search<'_> {
         Ok(Members { names: found.into_keys().collect(), run })
     }
 }
-
-/// A word among the places that stands for all block devices.
-pub(crate) const PARTITIONS: &str = "partitions";
 
 /// The members that are there now and have answered, by name; `uuid`: those of this array only.
 fn look(places: &[String], uuid: Option<[u8; 16]>, looks: &mut Looks) -> Result<BTreeMap<String, Probe>, SearchError> {

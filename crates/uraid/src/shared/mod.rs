@@ -4,5 +4,6 @@
 
 pub(crate) mod blank;
 pub(crate) mod block_devices;
+pub(crate) mod places;
 pub(crate) mod probe;
 pub(crate) mod program;

@@ -47,8 +47,12 @@ impl Scene {
     }
 
     fn assemble(&self, words: &str) -> Done {
+        self.uraid("assemble", words)
+    }
+
+    fn uraid(&self, verb: &str, words: &str) -> Done {
         let words = words.replace("DIR", &self.directory());
-        let mut command = self.0.command(["assemble"].into_iter().chain(words.split_whitespace()));
+        let mut command = self.0.command([verb].into_iter().chain(words.split_whitespace()));
         let output = command.env("URAID_CONFIG", self.0.path("mdadm.conf")).output().expect("the binary runs");
         Done {
             code: output.status.code(),
@@ -119,7 +123,7 @@ fn a_missing_member_keeps_an_array_from_starting_only_if_that_is_said() {
     fs::remove_file(scene.member("home", 1)).expect("it is there");
     let refused = scene.assemble("--scan --no-degraded");
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    refused.expect_said(&["home: not started, see above"]);
+    refused.expect_said(&["home: not started or not mounted, see above"]);
     let one = scene.assemble("home");
     assert_eq!(one.code, Some(1), "{one:?}");
     assert_eq!(scene.assemble("--scan").code, Some(0));
@@ -198,4 +202,60 @@ fn a_dry_run_says_what_it_would_start_and_starts_nothing() {
     let line = format!("uraid serve --background --run --read-only --uuid={uuid} --shards=1 -- {folder}\n");
     assert_eq!(done.stdout, line);
     assert_eq!(scene.running(), [""; 0]);
+}
+
+#[test]
+fn serve_takes_the_array_of_a_line_in_its_own_process() {
+    let scene = Scene::new(&["home", "root"]);
+    scene.config("URAID home members=DIR/home.d shards=1 read-only\nURAID root members=DIR/root.d\n");
+    let several = scene.uraid("serve", "--scan");
+    several.expect_refused(&["--scan means 2 arrays, home, root: name one of them"]);
+    scene.uraid("serve", "--scan nobody").expect_refused(&["no member of nobody is found that a URAID line takes"]);
+    let done = scene.uraid("serve", "--scan /dev/md/home --background");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(scene.running(), ["home"]);
+    let shown = scene.0.uraid(["detail", "--json", "home"]).expect_done().stdout;
+    assert!(shown.contains("\"shards\":1") && shown.contains("\"read_only\":\""), "{shown}");
+}
+
+#[test]
+fn a_line_whose_options_cannot_be_served_is_refused_with_its_place() {
+    let scene = Scene::new(&["home"]);
+    scene.config("URAID home members=DIR/home.d memory-limit=much\n");
+    scene.uraid("serve", "--scan home").expect_refused(&["mdadm.conf:1: memory-limit=much: "]);
+    let done = scene.assemble("--scan");
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert_eq!(scene.running(), [""; 0]);
+}
+
+#[test]
+fn the_second_array_of_a_name_gets_a_suffix() {
+    let scene = Scene::new(&["home"]);
+    let scratch = &scene.0;
+    fs::create_dir(scratch.path("other.d")).expect("room");
+    scratch.create("home", "--level 1 --raid-devices 2 --assume-clean", &Scene::members_in(scratch, "other"));
+    scene.config("DEVICE DIR/*.d/disk*\nURAID all\n");
+    let done = scene.assemble("--scan");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.expect_said(&["another array that is called home runs: this one is called home_0"]);
+    assert_eq!(scene.running(), ["home", "home_0"]);
+    assert_eq!(scene.assemble("--scan").code, Some(0));
+    assert_eq!(scene.running(), ["home", "home_0"]);
+}
+
+#[test]
+fn examine_looks_where_the_configuration_says_and_takes_folders_and_patterns() {
+    let scene = Scene::new(&["home", "root"]);
+    scene.config("DEVICE DIR/home.d/disk*\n");
+    scene.0.member("home.d/note.txt", 100);
+    let listed = scene.uraid("examine", "--scan").expect_done().stdout;
+    let line = format!("ARRAY /dev/md/home  metadata=1.2 UUID={} name=home\n", scene.uuid("home"));
+    assert_eq!(listed, line);
+    for words in ["--brief DIR/home.d", "--brief DIR/home.d/d*", "--scan DIR/home.d"] {
+        assert_eq!(scene.uraid("examine", words).expect_done().stdout, line, "{words}");
+    }
+    let all = scene.uraid("examine", "--brief DIR/home.d DIR/root.d/*").expect_done().stdout;
+    assert_eq!(all.lines().count(), 2, "{all}");
+    // What the user names must be a member.
+    assert_eq!(scene.uraid("examine", "--brief DIR/home.d/note.txt").code, Some(1));
 }

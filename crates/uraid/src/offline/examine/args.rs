@@ -18,6 +18,7 @@ EXAMPLES
   uraid examine --export disk0
   uraid examine --brief disk* >> /etc/mdadm/mdadm.conf
   uraid examine --scan
+  uraid examine --brief '/disks/*.img'
 
 FIELDS
   State         clean; or active: written, and not stopped cleanly since
@@ -37,15 +38,19 @@ pub(crate) struct ExamineArgs {
     /// One ARRAY line per array for mdadm.conf, with which mdadm assembles it: for arrays that the kernel runs
     #[arg(short, long)]
     pub brief: bool,
-    /// As --brief, and without MEMBER of all block devices that have a superblock
+    /// As --brief, and without MEMBER of what the DEVICE lines of the configuration name, or of all block devices
     #[arg(short, long, conflicts_with_all = ["json", "export"])]
     pub scan: bool,
+    /// With --scan: mdadm.conf, another such file, a folder of *.conf, `partitions` or `none`
+    /// [default: see `uraid assemble --help`]
+    #[arg(short, long, value_name = "FILE", requires = "scan")]
+    pub config: Option<std::ffi::OsString>,
     /// With --brief or --scan: the level, the number of slots and the members too
     #[arg(short, long, requires = "conf_lines")]
     pub verbose: bool,
     #[command(flatten)]
     pub member_timeout: MemberTimeout,
-    /// What to look at
+    /// What to look at: files, devices, and what has a superblock in folders and among patterns
     #[arg(required_unless_present = "scan", value_name = "MEMBER")]
     pub members: Vec<PathBuf>,
 }

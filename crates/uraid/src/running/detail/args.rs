@@ -90,6 +90,9 @@ pub(crate) struct DetailArgs {
     /// As lines KEY=VALUE that mdadm prints too: MD_LEVEL, MD_UUID, MD_DEVICE_..._ROLE, ...
     #[arg(short = 'Y', long, conflicts_with = "conf_lines")]
     pub export: bool,
+    /// With --export: leave out the members
+    #[arg(long, requires = "export")]
+    pub no_devices: bool,
     /// As one ARRAY line for mdadm.conf, with which mdadm assembles the array: for arrays that you hand over to the
     /// kernel
     #[arg(short, long)]

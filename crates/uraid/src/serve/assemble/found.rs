@@ -4,8 +4,8 @@
 //! Invariant: an array is taken by one line, and only from the places that this line has.
 
 use super::start::{Start, StartOptions};
+use crate::serve::search::SearchError;
 use crate::serve::search::sets::{self, FoundArray};
-use crate::serve::search::{PARTITIONS, SearchError};
 use std::time::Duration;
 use uraid_config::{Config, Left, Standing, UraidLine};
 use uraid_control::names;
@@ -17,13 +17,6 @@ pub(crate) struct Found {
     pub(crate) ours: Vec<Start>,
     /// Those that are not, by name and UUID, and why.
     pub(crate) left: Vec<(String, [u8; 16], Left)>,
-}
-
-/// Where the DEVICE lines say that members are; empty: all block devices.
-pub(crate) fn device_places(config: &Config) -> Vec<String> {
-    let words = config.devices.iter().filter(|word| !word.eq_ignore_ascii_case("containers"));
-    let places: Vec<String> = words.cloned().collect();
-    if places.iter().all(|place| place == PARTITIONS) { Vec::new() } else { places }
 }
 
 /// Looks at all places of the configuration.
@@ -42,7 +35,7 @@ pub(crate) fn look(config: &Config, options: StartOptions, time_max: Option<Dura
     }
     // The DEVICE lines are looked at for those arrays whose line says nothing else.
     if config.uraid.iter().any(|line| line.members.is_empty()) {
-        let places = device_places(config);
+        let places = config.device_places();
         for array in sets::arrays(&places, time_max)? {
             match config.standing(&array.facts(), &system) {
                 Standing::Ours { uraid, array: listed } if uraid.members.is_empty() => {

@@ -10,7 +10,7 @@ pub(crate) mod start;
 use super::search::SearchError;
 use super::search::sets::{self, FoundArray};
 use args::AssembleArgs;
-use found::{Found, device_places};
+use found::Found;
 use start::{Start, StartOptions, running};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -102,19 +102,20 @@ struct Tally {
 
 impl Tally {
     fn start(&mut self, start: &Start, is_dry: bool) -> Result<(), AssembleVerbError> {
-        if let Some(name) = start.uuid.and_then(|uuid| running().ok()?.remove(&uuid)) {
+        let running = running()?;
+        if let Some(name) = start.uuid.and_then(|uuid| running.get(&uuid)) {
             warn(&format!("{name}: runs already"));
             self.run += 1;
-        } else if is_dry {
+            return Ok(());
+        }
+        let start = called_apart(start, running.values());
+        if is_dry {
             print(&format!("uraid serve {}\n", start.words().join(" ")));
             self.run += 1;
-        } else if start.start()? == ExitCode::SUCCESS {
+        } else if start.start()? == ExitCode::SUCCESS && start.mount()? {
             self.run += 1;
-            if let Some(folder) = start.line.as_ref().and_then(|line| line.mount.as_ref()) {
-                warn(&format!("{}: mount= is not done here: `uraid mount {0} {folder}`", start.label));
-            }
         } else {
-            warn(&format!("{}: not started, see above", start.label));
+            warn(&format!("{}: not started or not mounted, see above", start.label));
             self.failed += 1;
         }
         Ok(())
@@ -143,7 +144,8 @@ fn scan(args: &AssembleArgs, config: &Config) -> Result<ExitCode, AssembleVerbEr
             say_left(&left, args.verbose);
         }
         let mut is_new = false;
-        for start in ours.iter().filter(|start| wanted.is_empty() || wanted.iter().any(|word| is_meant(word, start))) {
+        let is_wanted = |start: &&Start| wanted.is_empty() || wanted.iter().any(|word| is_meant(word, start));
+        for start in ours.iter().filter(is_wanted) {
             if start.uuid.is_some_and(|uuid| tried.insert(uuid)) {
                 is_new = true;
                 tally.start(start, args.dry_run)?;
@@ -163,8 +165,21 @@ fn scan(args: &AssembleArgs, config: &Config) -> Result<ExitCode, AssembleVerbEr
     Ok(tally.code())
 }
 
+/// The same array, called `NAME_0` if another one that runs is called NAME, as mdadm calls one of another host. A name that
+/// a line of the configuration gives is not changed: then the server refuses it.
+fn called_apart<'a>(start: &Start, taken: impl Iterator<Item = &'a String>) -> Start {
+    let taken: BTreeSet<&String> = taken.collect();
+    if start.uuid.is_none() || start.name.is_some() || !taken.contains(&start.label) {
+        return start.clone();
+    }
+    let name = (0..).map(|number| format!("{}_{number}", start.label)).find(|name| !taken.contains(name));
+    let label = name.clone().unwrap_or_else(|| start.label.clone());
+    warn(&format!("another array that is called {} runs: this one is called {label}", start.label));
+    Start { label, name, ..start.clone() }
+}
+
 /// Whether a word of the command line means this array.
-fn is_meant(word: &str, start: &Start) -> bool {
+pub(super) fn is_meant(word: &str, start: &Start) -> bool {
     let name = names::without_host(word.strip_prefix("/dev/md/").or(word.strip_prefix("/dev/")).unwrap_or(word));
     start.label == name || uuid::parse(word).is_some_and(|uuid| start.uuid == Some(uuid))
 }
@@ -188,7 +203,7 @@ fn say_missing(config: &Config, ours: &[Start], wanted: &[&String]) -> usize {
     for line in config.uraid.iter().filter(|line| line.of != uraid_config::UraidOf::All && !is_there(&line.at)) {
         let name = line.name().unwrap_or_default();
         if wanted.is_empty() || wanted.iter().any(|word| word.ends_with(name)) {
-            let places = if line.members.is_empty() { device_places(config) } else { line.members.clone() };
+            let places = if line.members.is_empty() { config.device_places() } else { line.members.clone() };
             warn(&format!("{}: no member of {name} among {}", line.at, places_text(&places)));
             missing += 1;
         }
@@ -222,7 +237,7 @@ fn one(args: &AssembleArgs, config: &Config) -> Result<Start, AssembleVerbError>
     let line = called.as_deref().and_then(|name| config.uraid.iter().find(|line| line.name() == Some(name)));
     let own = line.map(|line| line.members.clone()).unwrap_or_default();
     let places =
-        [members, own, device_places(config)].into_iter().find(|places| !places.is_empty()).unwrap_or_default();
+        [members, own, config.device_places()].into_iter().find(|places| !places.is_empty()).unwrap_or_default();
     let is_listed = !args.members.is_empty() || is_told;
     let found = sets::arrays(&places, args.member_timeout.limit())?;
     let is_it = |array: &&FoundArray| {

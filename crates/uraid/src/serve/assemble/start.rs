@@ -5,16 +5,21 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use uraid_config::UraidLine;
 use uraid_control::client::{self, ClientError};
 use uraid_control::log::complain;
+use uraid_control::{names, runtime};
 use uraid_format::uuid;
 use uraid_serve::background::{self, BackgroundError};
 
 /// How long a running array may take to say which one it is.
 const ASKED_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Where FUSE is, if the kernel has it.
+const FUSE: &str = "/dev/fuse";
 
 /// How an array is started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -76,7 +81,36 @@ impl Start {
 
     /// Starts it; returns when it is served, or with the exit code of a server that has said why it is not.
     pub(crate) fn start(&self) -> Result<ExitCode, BackgroundError> {
-        background::serve(self.words().into_iter().map(OsString::from))
+        background::serve(self.with_file()?.words().into_iter().map(OsString::from))
+    }
+
+    /// The same array with the file that `mount=` needs, in the runtime directory, if its line names no folder for it.
+    fn with_file(&self) -> Result<Start, BackgroundError> {
+        let mut start = self.clone();
+        let needs_file =
+            |line: &&mut UraidLine| line.mount.is_some() && line.fuse.is_none() && Path::new(FUSE).exists();
+        if let Some(line) = start.line.as_mut().filter(needs_file) {
+            let folder = runtime::make()?.join(format!("{}.files", names::file_name(&self.label)));
+            match std::fs::create_dir(&folder) {
+                Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(BackgroundError::Io { path: folder, source });
+                }
+                Ok(()) | Err(_) => line.fuse = Some(folder.display().to_string()),
+            }
+        }
+        Ok(start)
+    }
+
+    /// Does what `mount=` says, by `uraid mount`; returns whether that was done.
+    pub(crate) fn mount(&self) -> Result<bool, BackgroundError> {
+        let line = self.line.as_ref();
+        let Some((line, folder)) = line.and_then(|line| Some((line, line.mount.as_ref()?))) else { return Ok(true) };
+        let program = Path::new("/proc/self/exe");
+        let failed = |source| BackgroundError::Io { path: program.to_owned(), source };
+        let mut mount = Command::new(std::env::current_exe().map_err(failed)?);
+        mount.arg("mount").args((line.is_read_only || self.options.read_only).then_some("--read-only"));
+        let done = mount.args([&self.label, folder]).stdin(Stdio::null()).status().map_err(failed)?;
+        Ok(done.success())
     }
 }
 

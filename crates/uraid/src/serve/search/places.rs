@@ -1,12 +1,13 @@
 //! The places in which `serve --uuid` looks, and what is there.
-//! Owns: folders and patterns, asking each place on a thread of its own, what is said of those that are left out. Not here:
-//! which members are waited for (`search`).
+//! Owns: asking each place on a thread of its own, what is said of those that are left out. Not here: folders and patterns
+//! (`shared::places`), which members are waited for (`search`).
 //! Invariant: no place delays the others. What may be a member and is left out is said, in one line.
 
+use crate::shared::places::{Place, expand};
 use crate::shared::probe::{self, Probe, ProbeError};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 use uraid_control::asking::{self, Questions};
@@ -20,16 +21,6 @@ pub(super) struct Looks {
     files: Questions<Seen>,
     /// Of the last look: what is left out, and why.
     notes: BTreeMap<String, String>,
-}
-
-/// What is at a place.
-#[derive(Default)]
-struct Place {
-    names: Vec<String>,
-    /// What of it cannot be looked at, and why.
-    notes: Vec<(String, String)>,
-    /// It is a file or device that the user names.
-    is_given: bool,
 }
 
 /// What a file or device is.
@@ -161,56 +152,4 @@ fn is_own(name: &Path, error: &ProbeError, uuid: [u8; 16]) -> bool {
         | ProbeError::Partitioned { .. } => None,
     };
     found == Some(uuid)
-}
-
-/// What a word of the command line stands for.
-fn expand(place: &str) -> Result<Place, glob::PatternError> {
-    let is_there = Path::new(place).exists();
-    if place.contains(['*', '?', '[']) && !is_there {
-        return in_pattern(place);
-    }
-    if is_there && Path::new(place).is_dir() {
-        return Ok(in_folder(Path::new(place)));
-    }
-    Ok(Place { names: vec![place.to_owned()], is_given: true, ..Place::default() })
-}
-
-fn in_pattern(pattern: &str) -> Result<Place, glob::PatternError> {
-    let mut place = Place::default();
-    // As a shell does it: no star stands for the dot of a hidden file.
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
-    for found in glob::glob_with(pattern, options)? {
-        match found {
-            Ok(path) => place.names.push(path.display().to_string()),
-            Err(error) => place.notes.push(unreadable(error.path(), error.error())),
-        }
-    }
-    Ok(place)
-}
-
-/// What is in a folder and not hidden.
-fn in_folder(folder: &Path) -> Place {
-    let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-    let mut place = Place::default();
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) => {
-            place.notes.push(unreadable(folder, &error));
-            return place;
-        }
-    };
-    for entry in entries {
-        match entry {
-            Ok(entry) if is_hidden(&entry.path()) => {}
-            Ok(entry) => place.names.push(entry.path().display().to_string()),
-            Err(error) => place.notes.push(unreadable(folder, &error)),
-        }
-    }
-    place
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> (String, String) {
-    let name = path.display().to_string();
-    let text = format!("{name}: {}: whether members are there is not known", uraid_host::io_text(error));
-    (name, text)
 }
