@@ -53,6 +53,8 @@ pub struct RowBlock {
     pub parity: Slot,
     /// The slot of Q; raid6 only.
     pub syndrome: Option<Slot>,
+    /// The power of the generator that the data is multiplied by in Q.
+    pub exponent: u8,
 }
 
 /// Cuts a range into rows of `stripe` data sectors.

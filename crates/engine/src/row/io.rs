@@ -66,8 +66,8 @@ pub(crate) struct RowIo<W: World> {
     blocks_to_read: Rc<Semaphore>,
     /// The slots of a healthy array.
     all: SlotSet,
-    /// Whether small writes of a healthy array may take the fast path (`update`).
-    updates_two: bool,
+    /// Whether a small write of a healthy row is a read-modify-write (`update`).
+    updates_healthy: bool,
     /// Whether the last part of a row that was to become a hole read as something else than zeroes.
     holes_had_data: Cell<bool>,
     holes: KnownHoles,
@@ -88,9 +88,9 @@ impl<W: World> RowIo<W> {
             let one = Semaphore::new(blocks);
             (one.clone(), one)
         };
-        let (all, updates_two) = (SlotSet::first(layout.slots()), update::is_of_two(layout));
+        let (all, updates_healthy) = (SlotSet::first(layout.slots()), update::modifies_healthy(layout));
         let (holes_had_data, holes) = (Cell::new(false), KnownHoles::default());
-        RowIo { shared, blocks, blocks_to_read, all, updates_two, holes_had_data, holes, log_room }
+        RowIo { shared, blocks, blocks_to_read, all, updates_healthy, holes_had_data, holes, log_room }
     }
 
     pub(crate) fn shared(&self) -> &Shared<W> {

@@ -140,6 +140,18 @@ pub(crate) fn modify_p(p: &mut [u8], before: &[u8], new: &WritePieces) {
     }
 }
 
+/// The same for P and Q.
+pub(crate) fn modify_pq(p: &mut [u8], q: &mut [u8], before: &[u8], new: &WritePieces, exponent: u8) {
+    assert!(p.len() == before.len() && q.len() == before.len(), "P and Q are updated where the data changes");
+    assert_eq!(before.len(), new.bytes(), "new data is as long as old data");
+    let mut at = 0;
+    for piece in new.iter() {
+        let range = at..at + piece.len();
+        update_pq(&mut p[range.clone()], &mut q[range.clone()], &before[range], piece, exponent);
+        at += piece.len();
+    }
+}
+
 /// Takes one data block out of a sum of several.
 pub(crate) fn take_out(sum: &mut [u8], block: &WritePieces) {
     assert_eq!(sum.len(), block.bytes(), "what is taken out is as long as the sum");

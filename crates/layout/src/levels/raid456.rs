@@ -272,6 +272,7 @@ impl ParityLayout {
             slot: Slot(slot as u16),
             parity: Slot(parity as u16),
             syndrome: syndrome.map(|q| Slot(q as u16)),
+            exponent: self.shape.exponent(data, slot, parity, syndrome, self.slots) as u8,
         })
     }
 

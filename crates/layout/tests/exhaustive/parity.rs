@@ -83,8 +83,8 @@ fn check_blocks(layout: &ParityLayout, map: &RowMap) {
         for offset in [0, chunk - 1] {
             let (start, at) = (Sectors(data as u64 * chunk + offset), map.start + Sectors(offset));
             let block = layout.block(map.row, start, Sectors(chunk - offset));
-            let (parity, syndrome) = (map.parity, map.syndrome);
-            assert_eq!(block, Some(RowBlock { data, start: Sectors(offset), at, slot, parity, syndrome }));
+            let (parity, syndrome, exponent) = (map.parity, map.syndrome, map.exponents[data]);
+            assert_eq!(block, Some(RowBlock { data, start: Sectors(offset), at, slot, parity, syndrome, exponent }));
             assert_eq!(layout.block(map.row, start, Sectors(chunk - offset + 1)), None, "it is in two chunks");
         }
     }

@@ -1,21 +1,23 @@
-//! The fast path of a small write: one stretch of one data chunk and its P, in a row whose members are all there.
+//! The fast path of a small write: one stretch of one data chunk and its parity, in a row that has these members.
 //! Owns: [`Update`], which writes go this way. Not here: all other writes of a row, and this one if a read fails
 //! (`row::io`).
 //! Invariant: it reads and writes what `write_interval` would. All of its scratch is taken before its first read, and
-//! it writes nothing before both reads have ended.
+//! it writes nothing before all reads have ended.
 //!
 //! ```text
-//!   raid5, 5 members, 4 KiB     read D2 and P │ P ^= old D2 ^ new D2 │ write D2 and P
-//!   with a log                  read D2 and P │ P ^= old D2 ^ new D2 │ log P ^ new D2 │ write D2 and P
+//!   raid5, 5 members, 4 KiB     read D2 and P     │ P ^= old D2 ^ new D2             │ write D2 and P
+//!   with a log                  read D2 and P     │ P ^= old D2 ^ new D2             │ log P ^ new D2 │ write D2 and P
+//!   raid6                       read D2, P and Q  │ Q ^= g^k (old D2 ^ new D2), too  │ write D2, P and Q
+//!   D4 has no member            the same: what is lost is another data block, which stays what P and Q say
 //! ```
-//! It needs no list: the write's own future performs both reads at once, then both writes at once. The partial parity is
+//! It needs no list: the write's own future performs the reads at once, then the writes at once. The partial parity is
 //! what the write leaves alone, `old P ^ old D2`; it is put where old D2 was read to.
 
 use super::log::Logged;
 use super::room::Room;
 use super::{FailedPart, RowIo};
 use crate::World;
-use crate::row::parity::{modify_p, take_out};
+use crate::row::parity::{modify_p, modify_pq, take_out};
 use crate::row::plan::{Interval, RowPlan, Segment, blocks_of, choose};
 use crate::shard::buffers;
 use crate::shard::member_io::MemberRun;
@@ -37,41 +39,61 @@ pub(crate) struct Update {
     parity: MemberRun,
     old_data: Lease,
     old_parity: Lease,
+    /// The run of Q and scratch for it; raid6 only.
+    syndrome: Option<(MemberRun, Lease)>,
     room: Room,
 }
 
-/// Whether a write into one chunk of a healthy row reads and writes that chunk and P alone.
-pub(super) fn is_of_two(layout: &ParityLayout) -> bool {
+/// What has ended of an update's blocks: data, P, and Q if there is one.
+type Ended<T, E> = (Result<T, E>, Result<T, E>, Option<Result<T, E>>);
+
+/// Whether a write into one chunk of a healthy row reads and writes that chunk and the parity alone. Where another data
+/// block is lost, every such write does.
+pub(super) fn modifies_healthy(layout: &ParityLayout) -> bool {
     let map = layout.row(Row(0));
     let all = SlotSet::first(layout.slots());
-    let plan = choose(SlotSet::EMPTY.with(map.data[0]), &blocks_of(&map, all, all));
-    map.syndrome.is_none() && plan == RowPlan::ReadModifyWrite
+    choose(SlotSet::EMPTY.with(map.data[0]), &blocks_of(&map, all, all)) == RowPlan::ReadModifyWrite
 }
 
 impl<W: World> RowIo<W> {
     /// Prepares a write of `length` sectors from `start` of a row's data, if it can take the fast path now.
     #[inline]
     pub(crate) fn plan_update(&self, row: Row, start: Sectors, length: Sectors) -> Option<Update> {
-        if !self.updates_two || length > self.partial_max() {
+        if length > self.partial_max() {
             return None;
         }
         let block = self.layout().block(row, start, length)?;
-        assert!(block.syndrome.is_none(), "a row with Q has three blocks to update");
         if !self.is_in_sync(block.at, length) {
             return None;
         }
         if !self.shared.torn.is_empty() || !self.shared.slow_members().is_empty() {
             return None;
         }
-        let (recorded, data, parity) = self.shared.with_view(|view| {
+        let (recorded, data, parity, syndrome) = self.shared.with_view(|view| {
             let run = |slot| MemberRun::by(view, slot, block.at, length);
-            let is_of_two = view.readable() == self.all && !view.has_replacement();
-            is_of_two.then(|| (Recorded::by(view), run(block.slot), run(block.parity)))
+            let modifies = self.modifies(&block, view.readable()) && !view.has_replacement();
+            modifies.then(|| (Recorded::by(view), run(block.slot), run(block.parity), block.syndrome.map(run)))
         })?;
         let room = self.try_room(&self.blocks, length)?;
         let old_data = self.scratch(&room, length)?;
         let old_parity = self.scratch(&room, length)?;
-        Some(Update { row, block, recorded, data, parity, old_data, old_parity, room })
+        let syndrome = match syndrome {
+            Some(run) => Some((run, self.scratch(&room, length)?)),
+            None => None,
+        };
+        Some(Update { row, block, recorded, data, parity, old_data, old_parity, syndrome, room })
+    }
+
+    /// Whether a write of one stretch of a row in sync is a read-modify-write of all of its parity, as `plan::choose` says.
+    #[inline]
+    fn modifies(&self, block: &RowBlock, readable: SlotSet) -> bool {
+        if readable == self.all {
+            return self.updates_healthy;
+        }
+        // Rows that a crash left behind are looked at before their lost blocks are relied upon.
+        let is_there = |slot| readable.contains(slot);
+        let is_whole = is_there(block.slot) && is_there(block.parity) && block.syndrome.is_none_or(is_there);
+        is_whole && self.shared.unsynced.is_empty()
     }
 
     /// Performs the write, like [`RowIo::write_interval`].
@@ -84,50 +106,90 @@ impl<W: World> RowIo<W> {
     ) -> impl Future<Output = Result<Recorded, Vec<FailedPart>>> {
         async move {
             assert_eq!(from.bytes(), update.old_data.len(), "the scratch was taken for this write");
-            let (old_data, mut parity) = {
-                // Pin the futures where they are made, so that they are not moved.
-                let data = pin!(self.shared.read_run(&update.data, buffers::one_piece(update.old_data)));
-                let parity = pin!(self.shared.read_run(&update.parity, buffers::one_piece(update.old_parity)));
-                match join_pair(data, parity).await {
-                    (Ok(data), Ok(parity)) => (data, parity),
-                    (data, parity) => {
-                        let failed = [data.err(), parity.err()].into_iter().flatten().collect();
-                        let again = self.write_again(update.row, update.block, from, fua, update.room, failed);
-                        return Box::pin(again).await;
+            let length = from.length();
+            let Update { row, block, recorded, data, parity, old_data, old_parity, syndrome, room } = update;
+            let (of_q, old_q) = syndrome.unzip();
+            let (old_data, mut p, mut q) =
+                match self.read_old((&data, old_data), (&parity, old_parity), of_q.as_ref().zip(old_q)).await {
+                    (Ok(data), Ok(p), None) => (data, p, None),
+                    (Ok(data), Ok(p), Some(Ok(q))) => (data, p, Some(q)),
+                    (data, p, q) => {
+                        let failed = [data.err(), p.err(), q.and_then(Result::err)].into_iter().flatten().collect();
+                        return Box::pin(self.write_again(row, block, from, fua, room, failed)).await;
                     }
-                }
-            };
+                };
             self.shared.count(|counters| counters.rows_modified += 1);
-            modify_p(&mut parity, &old_data, &from);
+            match &mut q {
+                Some(q) => modify_pq(&mut p, q, &old_data, &from, block.exponent),
+                None => modify_p(&mut p, &old_data, &from),
+            }
             let logged = if self.shared.has_log {
                 // Boxed to keep the future of an array without a log small.
-                match Box::pin(self.log_update(update.row, &update.block, &parity, old_data, &from)).await {
+                match Box::pin(self.log_update(row, &block, &p, old_data, &from)).await {
                     Ok(logged) => logged,
-                    Err(error) => return Err(failed_part(&update.block, from.length(), error)),
+                    Err(error) => return Err(failed_part(&block, from.length(), error)),
                 }
             } else {
                 drop(old_data);
                 None
             };
-            let (data, parity) = {
-                let data = pin!(self.shared.write_run(&update.data, from, fua));
-                let parity = buffers::one_piece(parity).freeze();
-                let parity = pin!(self.shared.write_run(&update.parity, parity, fua));
-                join_pair(data, parity).await
-            };
+            let (of_data, of_p, of_q) = self.write_new((&data, from), (&parity, p), of_q.as_ref().zip(q), fua).await;
             // Give back the room: other rows need not wait for the record of this one.
-            drop(update.room);
-            let outcome = match (update.recorded, data, parity) {
-                (Some(recorded), Ok(()), Ok(())) => Ok(recorded),
-                (recorded, data, parity) => {
-                    let failures = [data.err(), parity.err()].into_iter().flatten().collect();
-                    let of = (update.row, update.block, update.data.range.length);
-                    Box::pin(self.settle_update(of, recorded, failures)).await
+            drop(room);
+            let outcome = match (recorded, of_data, of_p, of_q) {
+                (Some(recorded), Ok(()), Ok(()), None | Some(Ok(()))) => Ok(recorded),
+                (recorded, data, p, q) => {
+                    let failures = [data.err(), p.err(), q.and_then(Result::err)].into_iter().flatten().collect();
+                    Box::pin(self.settle_update((row, block, length), recorded, failures)).await
                 }
             };
             // Until the superblocks say that a member missed this write, a crash could leave it in the array with old data.
             drop(logged);
             outcome
+        }
+    }
+
+    /// Reads the old bytes, all at once.
+    #[inline]
+    fn read_old(
+        &self,
+        (data, into_data): (&MemberRun, Lease),
+        (parity, into_parity): (&MemberRun, Lease),
+        syndrome: Option<(&MemberRun, Lease)>,
+    ) -> impl Future<Output = Ended<Lease, ReadError>> {
+        async move {
+            // Pin the futures where they are made, so that they are not moved.
+            let data = pin!(self.shared.read_run(data, buffers::one_piece(into_data)));
+            let parity = pin!(self.shared.read_run(parity, buffers::one_piece(into_parity)));
+            let Some((syndrome, into)) = syndrome else {
+                let (data, parity) = join_pair(data, parity).await;
+                return (data, parity, None);
+            };
+            let syndrome = pin!(self.shared.read_run(syndrome, buffers::one_piece(into)));
+            let ((data, parity), syndrome) = join_pair(pin!(join_pair(data, parity)), syndrome).await;
+            (data, parity, Some(syndrome))
+        }
+    }
+
+    /// Writes the new bytes, all at once.
+    #[inline]
+    fn write_new(
+        &self,
+        (data, from): (&MemberRun, WritePieces),
+        (parity, p): (&MemberRun, Lease),
+        syndrome: Option<(&MemberRun, Lease)>,
+        fua: Fua,
+    ) -> impl Future<Output = Ended<(), Failure>> {
+        async move {
+            let data = pin!(self.shared.write_run(data, from, fua));
+            let parity = pin!(self.shared.write_run(parity, buffers::one_piece(p).freeze(), fua));
+            let Some((syndrome, q)) = syndrome else {
+                let (data, parity) = join_pair(data, parity).await;
+                return (data, parity, None);
+            };
+            let syndrome = pin!(self.shared.write_run(syndrome, buffers::one_piece(q).freeze(), fua));
+            let ((data, parity), syndrome) = join_pair(pin!(join_pair(data, parity)), syndrome).await;
+            (data, parity, Some(syndrome))
         }
     }
 
