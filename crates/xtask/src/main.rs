@@ -80,6 +80,9 @@ cargo xtask vm matrix --rebuild
                         the kernel is cut off while it rebuilds a member; uraid recovers it, or a part; the kernel goes on
 cargo xtask vm matrix --reshape
                         the kernel is cut off while it reshapes an array; uraid copies it
+cargo xtask vm systemd PACKAGE.deb
+                        a Debian with systemd and that package (`cargo xtask dist deb`): arrays at boot, a member that goes,
+                        mail, a spare, a reboot in its recovery, a scheduled scrub, an upgrade under load; as root
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask man         the man pages and completions, from the definition of the command line, into target/dist/pages
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => bench::run(rest),
         ["vm", "run", rest @ ..] => return vm::run_command(rest),
         ["vm", "golden", names @ ..] => vm::golden_command(names),
+        ["vm", "systemd", words @ ..] => vm::systemd::command(words),
         ["vm", "matrix", rest @ ..] => vm::matrix_command(rest),
         ["help" | "--help"] => {
             print!("{HELP}");

@@ -24,6 +24,7 @@ mod rebuild;
 mod recovery;
 mod reshape;
 mod superblock;
+pub(crate) mod systemd;
 mod writers;
 
 use crate::programs::stage::Tally;
