@@ -15,6 +15,10 @@ mod isolation;
 mod maintenance;
 #[path = "operate/metrics.rs"]
 mod metrics;
+#[path = "operate/monitor.rs"]
+mod monitor;
+#[path = "operate/monitor_kills.rs"]
+mod monitor_kills;
 #[path = "operate/pages.rs"]
 mod pages;
 #[path = "operate/scrub.rs"]

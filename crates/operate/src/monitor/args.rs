@@ -39,7 +39,7 @@ EVENTS
 PROGRAMS
   A program is run as `PROGRAM EVENT DEVICE [COMPONENT]`, without a shell, with the event in its environment:
   URAID_EVENT, _DEVICE, _COMPONENT, _DESCRIPTION, _ARRAY, _UUID, _SEVERITY, _TIME, _PLACES, _MESSAGE;
-  URAID_REPEAT=1 for a reminder; URAID_EVENT_ID, which a repeat after a crash has again, with URAID_AGAIN=1.
+  URAID_REPEAT=1 for a reminder; URAID_MAINTENANCE=1 during `uraid maintenance`; URAID_EVENT_ID, which a repeat after a crash has again, with URAID_AGAIN=1.
   If its exit code is 75, it is told again later. A folder of reactions has one executable for each kind of
   event, called as the event (RebuildNN for all percentages). Programs must belong to root or this user,
   and nobody else may be able to write to them.";
@@ -85,7 +85,7 @@ pub struct MonitorArgs {
     pub no_sharing: bool,
     /// The configuration: a file, a folder, `none` [default: mdadm.conf, as mdadm finds it]
     #[arg(short, long, value_name = "FILE")]
-    pub config: Option<String>,
+    pub config: Option<OsString>,
     /// What is run as `sendmail -t` [default: /usr/sbin/sendmail or /usr/lib/sendmail]
     #[arg(long, value_name = "PROGRAM")]
     pub sendmail: Option<PathBuf>,
@@ -139,7 +139,7 @@ impl MonitorArgs {
         put("delay", self.delay.map(|delay| delay.to_string().into()));
         put("increment", Some(self.increment.to_string().into()));
         put("pid-file", self.pid_file.clone().map(OsString::from));
-        put("config", self.config.clone().map(OsString::from));
+        put("config", self.config.clone());
         put("sendmail", self.sendmail.clone().map(OsString::from));
         put("webhook", self.webhook.as_ref().map(|webhook| webhook.to_string().into()));
         put("reactions", self.reactions.clone().map(OsString::from));

@@ -192,12 +192,22 @@ pub(crate) struct News {
     pub time: Option<u64>,
     /// It was told before, and still is so.
     pub is_repeat: bool,
+    /// Maintenance was announced for that time.
+    pub is_in_maintenance: bool,
 }
 
 impl News {
     /// One about an array as a whole.
     pub(crate) fn of(kind: EventKind) -> News {
-        News { kind, component: None, description: None, places: Vec::new(), time: None, is_repeat: false }
+        News {
+            kind,
+            component: None,
+            description: None,
+            places: Vec::new(),
+            time: None,
+            is_repeat: false,
+            is_in_maintenance: false,
+        }
     }
 
     /// One about a member.
@@ -236,6 +246,9 @@ pub(crate) struct Event {
     /// It was told before, and still is so.
     #[serde(default)]
     pub is_repeat: bool,
+    /// Maintenance was announced for that time.
+    #[serde(default)]
+    pub is_in_maintenance: bool,
 }
 
 impl fmt::Display for Event {
@@ -247,6 +260,9 @@ impl fmt::Display for Event {
         }
         if let Some(description) = &self.description {
             write!(f, ": {}", printable(description))?;
+        }
+        if self.is_in_maintenance {
+            f.write_str(" (in maintenance)")?;
         }
         if self.is_repeat { f.write_str(" (repeated)") } else { Ok(()) }
     }
@@ -269,6 +285,7 @@ pub(crate) mod tests {
             places: Vec::new(),
             time: 1_700_000_000,
             is_repeat: false,
+            is_in_maintenance: false,
         }
     }
 

@@ -104,7 +104,8 @@ impl Life {
         while uraid_host::interruption().is_none() {
             if Instant::now() >= due {
                 self.look()?;
-                due = Instant::now() + if self.has_doubts() { DOUBT_AFTER } else { self.settings.delay };
+                due = Instant::now()
+                    + if self.has_doubts() || self.has_silent_members() { DOUBT_AFTER } else { self.settings.delay };
             }
             self.deliver();
             if self.is_over() {
@@ -143,6 +144,10 @@ impl Life {
     /// Whether a look soon will say more.
     fn has_doubts(&self) -> bool {
         self.state.arrays.values().any(|array| array.doubt.is_some())
+    }
+
+    fn has_silent_members(&self) -> bool {
+        self.state.arrays.values().any(|array| array.has_silent)
     }
 
     /// Whether nothing is left to do.
@@ -219,7 +224,11 @@ impl Life {
 
     /// Numbers an event, and puts it on its way.
     fn tell(&mut self, key: &str, news: News) {
-        let Some(News { kind, component, description, places, time, is_repeat }) = self.as_asked(news) else { return };
+        let Some(News { kind, component, description, places, time, is_repeat, is_in_maintenance }) =
+            self.as_asked(news)
+        else {
+            return;
+        };
         let id = self.state.next_id();
         let array = self.state.arrays.get(key);
         let text = |of: fn(&super::memory::ArrayMemory) -> &String| array.map(of).cloned().unwrap_or_default();
@@ -234,6 +243,7 @@ impl Life {
             places,
             time: time.unwrap_or_else(dates::now),
             is_repeat,
+            is_in_maintenance,
         };
         let channels: Vec<&'static str> =
             self.lines.iter().filter(|line| line.filter.admits(&event)).map(|line| line.name).collect();

@@ -34,6 +34,8 @@ pub(crate) struct ArrayMemory {
     pub faulty: BTreeSet<String>,
     /// The pass that was told of.
     pub pass: Option<PassMemory>,
+    /// A pass was seen to have ended, and its record will come.
+    pub end_was_seen: bool,
     /// It is degraded, and that was told.
     pub degraded: Option<Reminder>,
     /// It lacks spares, and that was told.
@@ -49,6 +51,9 @@ pub(crate) struct ArrayMemory {
     /// Since when something is seen that the history does not say: it may only be late.
     #[serde(skip)]
     pub doubt: Option<Moment>,
+    /// A member has had a request for a while: it may be hung soon.
+    #[serde(skip)]
+    pub has_silent: bool,
 }
 
 /// A pass.
@@ -89,9 +94,9 @@ pub(crate) struct Counted {
 }
 
 impl ArrayMemory {
-    /// Whether it was never looked at.
+    /// Whether it has never answered.
     pub(crate) fn is_new(&self) -> bool {
-        self.device.is_empty()
+        self.level.is_empty()
     }
 
     /// Its name as a word of the command line may have it.

@@ -7,7 +7,6 @@
 
 use super::sight::Sight;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use uraid_control::client::{self, ClientError};
 use uraid_control::log::with_causes;
 use uraid_control::report::Report;
@@ -27,22 +26,17 @@ pub(crate) struct Moving {
     pub is_returning: bool,
 }
 
-/// The move that is due, if one is. `groups`: the spare group of each array, by UUID. `is_refused`: moves that have failed
-/// not long ago.
+/// The move that is due, if one is. `may_share`: whether the first array may give a spare to the second one. `is_refused`:
+/// moves that have failed not long ago.
 pub(crate) fn due(
     reports: &[Report],
-    groups: &BTreeMap<String, String>,
+    may_share: impl Fn(&Report, &Report, &str) -> bool,
     is_refused: impl Fn(&Moving) -> bool,
 ) -> Option<Moving> {
-    let seen: Vec<Sight> = reports.iter().map(|report| Sight::of(report, None)).collect();
-    let takers = seen.iter().filter(|sight| lacks_spare(sight));
-    for to in takers {
-        let group = groups.get(&to.uuid);
-        let gives = |from: &&Sight| {
-            group.is_some() && groups.get(&from.uuid) == group && from.server != to.server && is_whole(from)
-        };
-        for from in seen.iter().filter(gives) {
-            for spare in &from.spares {
+    let seen: Vec<(&Report, Sight)> = reports.iter().map(|report| (report, Sight::of(report, None))).collect();
+    for (taker, to) in seen.iter().filter(|(_, sight)| lacks_spare(sight)) {
+        for (giver, from) in seen.iter().filter(|(_, from)| from.server != to.server && is_whole(from)) {
+            for spare in from.spares.iter().filter(|spare| may_share(giver, taker, spare)) {
                 let (spare, from, to) = (spare.clone(), from.uuid.clone(), to.uuid.clone());
                 let moving = Moving { spare, from, to, is_returning: false };
                 if !is_refused(&moving) {

@@ -49,6 +49,8 @@ pub(crate) struct Sight {
     pub health: BTreeMap<String, Health>,
     /// The process that serves it: a new one counts from zero.
     pub server: Option<u32>,
+    /// Maintenance was announced.
+    pub is_in_maintenance: bool,
     /// Spares that its line in the configuration asks for.
     pub spares_wanted: Option<u32>,
 }
@@ -73,13 +75,14 @@ pub(crate) struct Health {
 pub(crate) struct Happening {
     /// When, in seconds since 1970.
     pub time: u64,
+    /// Maintenance was announced for that time.
+    pub is_in_maintenance: bool,
     /// What.
     pub what: What,
 }
 
 /// What happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(dead_code, reason = "trials have all of them; no server writes a history yet")]
 pub(crate) enum What {
     /// A process serves the array.
     Started,
@@ -108,6 +111,11 @@ pub(crate) enum What {
     },
     /// A spare or failed member left.
     Removed {
+        /// Its path.
+        path: String,
+    },
+    /// A member gave its slot to the one that replaces it.
+    Replaced {
         /// Its path.
         path: String,
     },
@@ -155,6 +163,7 @@ impl Sight {
             frozen: None,
             last_check: report.last_check.clone(),
             server: report.server.as_ref().map(|server| server.pid),
+            is_in_maintenance: report.maintenance_until.is_some(),
             spares_wanted,
             ..Sight::default()
         };
@@ -195,6 +204,11 @@ impl Sight {
 }
 
 impl Health {
+    /// Whether a request has waited for a while.
+    pub(crate) fn is_silent(&self) -> bool {
+        u128::from(self.unanswered_ms) >= UNANSWERED_MIN.as_millis()
+    }
+
     /// Whether a request waits so long that the member may be hung.
     pub(crate) fn is_hung(&self) -> bool {
         u128::from(self.unanswered_ms) >= HUNG_TIMES * UNANSWERED_MIN.as_millis()

@@ -36,7 +36,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::Slot;
-use uraid_control::history::{self, CheckPlace};
+use uraid_control::history::{self, Actor, CheckPlace};
 use uraid_control::log::alert;
 use uraid_control::protocol::{Method, NewDevices, RpcError};
 use uraid_control::report::LeftOut;
@@ -93,9 +93,19 @@ impl Overseer {
         self.note_passes(&now);
         let before = self.said.replace(now.clone());
         let returned = |index| self.returned.borrow().contains(&index);
-        for (event, line) in watch::changes(&before, &now, |index| self.member_name(index), returned) {
+        for watch::News { event, line, member } in
+            watch::changes(&before, &now, |index| self.member_name(index), returned)
+        {
             alert(&format!("{}: {line}", self.name()));
-            self.session.note(self.index, event, &line);
+            let mut entry = self.session.entry(self.index, event, Actor::Engine, &line);
+            if let Some(index) = member {
+                // For programs: the path as reports have it, and what the member is now.
+                let state = &now.members[index];
+                entry = entry.with("member", self.member_paths(index).path.as_str());
+                entry = entry.with("slot", state.slot().map(|slot| slot.0));
+                entry = entry.with("in_sync", matches!(state, MemberState::Active(_)));
+            }
+            history::note(entry);
         }
     }
 

@@ -11,23 +11,38 @@ use uraid_engine::verdict::Operation;
 use uraid_engine::view::Gate;
 use uraid_engine::{BadBlockList, ErrorCount, MemberErrors, MemberState, RequestKind, Status};
 
+/// One line.
+pub(crate) struct News {
+    pub(crate) event: Event,
+    pub(crate) line: String,
+    /// The member that it is about.
+    pub(crate) member: Option<usize>,
+}
+
+fn of_array(event: Event, line: String) -> News {
+    News { event, line, member: None }
+}
+
 /// What is new in `now`. `returned`: whether a member was in the array before it was added.
 pub(crate) fn changes<'a>(
     before: &Status,
     now: &Status,
     name: impl Fn(usize) -> &'a str,
     returned: impl Fn(usize) -> bool,
-) -> Vec<(Event, String)> {
-    let mut lines = Vec::new();
+) -> Vec<News> {
+    let mut lines: Vec<News> = Vec::new();
     // A member's error is reported before its consequences.
     for (index, (old, new)) in before.errors.iter().zip(&now.errors).enumerate() {
-        lines.extend(errors(old, new).map(|line| (Event::MemberErrors, format!("member {}: {line}", name(index)))));
+        let about = |line| format!("member {}: {line}", name(index));
+        let errors = errors(old, new).map(about);
+        lines.extend(errors.map(|line| News { event: Event::MemberErrors, line, member: Some(index) }));
     }
     for (index, new) in now.bad_blocks.iter().enumerate() {
         let none = BadBlockList::default();
         let old = before.bad_blocks.get(index).unwrap_or(&none);
         let event = if new.sectors() > old.sectors() { Event::BadBlocks } else { Event::BadBlocksMended };
-        lines.extend(list_line(old, new).map(|line| (event, format!("member {}: {line}", name(index)))));
+        let line = list_line(old, new).map(|line| format!("member {}: {line}", name(index)));
+        lines.extend(line.map(|line| News { event, line, member: Some(index) }));
     }
     for (index, new) in now.members.iter().enumerate() {
         // One that was added since.
@@ -38,27 +53,29 @@ pub(crate) fn changes<'a>(
             }
             _ => member_line(old, new, name(index), &now.picture()),
         };
-        lines.extend(line.map(|line| (member_event(old, new), line)));
+        lines.extend(line.map(|line| News { event: member_event(old, new), line, member: Some(index) }));
     }
     if now.without_source > before.without_source {
-        lines.push((Event::SectorsLost, lost_line(now.without_source, "")));
+        lines.push(of_array(Event::SectorsLost, lost_line(now.without_source, "")));
     }
     match (before.gate, now.gate, frozen::reason(now, &name)) {
         (Gate::Open | Gate::NoNewWrites | Gate::ReadOnly, Gate::Frozen(kind), Some(reason)) => {
             let advice = frozen::advice(kind, now.level.is_redundant());
             let line = format!("takes no more writes: {reason}; reads are served as far as possible; {advice}");
-            lines.push((Event::Frozen, line));
+            lines.push(of_array(Event::Frozen, line));
         }
         // No line during a start or a stop: the error at its end says what to do.
-        (Gate::Closed, Gate::Frozen(_), Some(reason)) => lines.push((Event::Frozen, format!("is frozen: {reason}"))),
+        (Gate::Closed, Gate::Frozen(_), Some(reason)) => {
+            lines.push(of_array(Event::Frozen, format!("is frozen: {reason}")));
+        }
         _ => {}
     }
     match (before.gate, now.gate) {
         (Gate::Open | Gate::NoNewWrites, Gate::ReadOnly) => {
-            lines.push((Event::ReadOnly, "is read-only by command".to_owned()));
+            lines.push(of_array(Event::ReadOnly, "is read-only by command".to_owned()));
         }
         (Gate::Frozen(_) | Gate::ReadOnly, Gate::Open) => {
-            lines.push((Event::Writable, format!("takes writes again {}", now.picture())));
+            lines.push(of_array(Event::Writable, format!("takes writes again {}", now.picture())));
         }
         _ => {}
     }

@@ -6,7 +6,7 @@
 use crate::monitor::event::News;
 use crate::monitor::memory::ArrayMemory;
 use crate::monitor::moment::Moment;
-use crate::monitor::sight::{Sight, What};
+use crate::monitor::sight::{Happening, Sight, What};
 
 /// One difference that is an event.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,7 +37,7 @@ pub(super) fn apply(memory: &mut ArrayMemory, sight: &Sight, now: &Moment) -> Ve
     for difference in differences(memory, sight) {
         news.extend(match difference {
             Difference::Appeared => memory.record_now(&What::Started, now),
-            Difference::PassEnded => memory.end_pass(&end_of(memory, sight)),
+            Difference::PassEnded => memory.see_end(&end_of(memory, sight)),
             Difference::PassBegan(word) => memory.begin_pass(&word),
             Difference::Frozen => memory.freeze(sight.frozen.as_deref().unwrap_or_default()),
             Difference::Slot(_, Slot::Lost(path)) => memory.fail(&path, false, None, now),
@@ -50,7 +50,7 @@ pub(super) fn apply(memory: &mut ArrayMemory, sight: &Sight, now: &Moment) -> Ve
 
 impl ArrayMemory {
     fn record_now(&mut self, what: &What, now: &Moment) -> Vec<News> {
-        let happening = crate::monitor::sight::Happening { time: now.wall(), what: what.clone() };
+        let happening = Happening { time: now.wall(), is_in_maintenance: false, what: what.clone() };
         self.record(&happening, now)
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn of(memory: &mut ArrayMemory, sight: &Sight, now: &Moment) -> Vec<N
         }
     }
     memory.counted.retain(|path, _| sight.health.contains_key(path));
+    memory.has_silent = sight.health.values().any(Health::is_silent);
     let mut news = Vec::new();
     for (path, health) in &sight.health {
         let told = memory.counted.entry(path.clone()).or_default();

@@ -48,7 +48,13 @@ pub(crate) fn changes(
     rules: &Rules,
 ) -> Vec<News> {
     match seen {
-        Seen::Running(sight) => running(memory, sight, happenings, rules),
+        Seen::Running(sight) => {
+            let mut news = running(memory, sight, happenings, rules);
+            // A record says itself whether it was.
+            let seen = news.iter_mut().filter(|news| news.time.is_none());
+            seen.for_each(|news| news.is_in_maintenance = sight.is_in_maintenance);
+            news
+        }
         Seen::Silent => silent(memory, &rules.now),
         Seen::Absent => absent(memory, happenings, rules),
     }

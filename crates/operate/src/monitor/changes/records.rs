@@ -12,7 +12,8 @@ const PLACES_MAX: usize = 16;
 
 impl ArrayMemory {
     /// The events of a record.
-    pub(super) fn record(&mut self, Happening { time, what }: &Happening, now: &Moment) -> Vec<News> {
+    pub(super) fn record(&mut self, happening: &Happening, now: &Moment) -> Vec<News> {
+        let Happening { time, is_in_maintenance, what } = happening;
         let news = match what {
             What::Started => self.start(),
             What::Stopped => self.stop(now),
@@ -24,16 +25,23 @@ impl ArrayMemory {
                 Vec::new()
             }
             What::Removed { path } => {
+                // It failed and was removed at once.
+                let news = if self.in_sync.contains_key(path) { self.fail(path, false, None, now) } else { Vec::new() };
                 self.spares.remove(path);
                 self.faulty.remove(path);
+                news
+            }
+            What::Replaced { path } => {
+                self.in_sync.remove(path);
+                self.faulty.insert(path.clone());
                 Vec::new()
             }
             What::PassStarted { word } => self.begin_pass(word),
-            What::PassEnded { .. } => self.end_pass(what),
+            What::PassEnded { .. } => self.record_end(what),
             What::Frozen { reason } => self.freeze(reason),
             What::WriteHole { text } => vec![News::of(EventKind::WriteHole).saying(text.clone())],
         };
-        news.into_iter().map(|news| News { time: Some(*time), ..news }).collect()
+        news.into_iter().map(|news| News { time: Some(*time), is_in_maintenance: *is_in_maintenance, ..news }).collect()
     }
 
     fn start(&mut self) -> Vec<News> {
@@ -78,14 +86,25 @@ impl ArrayMemory {
             return Vec::new();
         }
         self.pass = Some(PassMemory { word: word.to_owned(), told: 0 });
+        self.end_was_seen = false;
         vec![News::of(EventKind::RebuildStarted).saying(word)]
     }
 
-    pub(super) fn end_pass(&mut self, ended: &What) -> Vec<News> {
+    /// One that was so short that nobody saw its beginning is told, too.
+    fn record_end(&mut self, ended: &What) -> Vec<News> {
+        let was_seen = std::mem::take(&mut self.end_was_seen);
+        if was_seen { Vec::new() } else { self.end_pass(ended) }
+    }
+
+    /// Its end is seen, and not recorded yet.
+    pub(super) fn see_end(&mut self, ended: &What) -> Vec<News> {
+        self.end_was_seen = true;
+        self.end_pass(ended)
+    }
+
+    fn end_pass(&mut self, ended: &What) -> Vec<News> {
         let What::PassEnded { word, is_complete, why, mismatched, places } = ended else { return Vec::new() };
-        if self.pass.take().is_none() {
-            return Vec::new();
-        }
+        self.pass = None;
         if !is_complete {
             let why = why.as_ref().map_or_else(|| word.clone(), |why| format!("{word} {why}"));
             return vec![News::of(EventKind::RebuildAborted).saying(why)];

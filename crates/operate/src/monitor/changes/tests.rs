@@ -60,7 +60,7 @@ fn known(members: &str) -> ArrayMemory {
 }
 
 fn record(what: What) -> Happening {
-    Happening { time: 1_700_000_000, what }
+    Happening { time: 1_700_000_000, is_in_maintenance: false, what }
 }
 
 fn failed(path: &str) -> Happening {

@@ -124,6 +124,7 @@ fn environment(job: &Job) -> Vec<(&'static str, String)> {
         ("URAID_MESSAGE", event.to_string()),
         ("URAID_REPEAT", word(event.is_repeat)),
         ("URAID_AGAIN", word(*is_again)),
+        ("URAID_MAINTENANCE", word(event.is_in_maintenance)),
     ]
 }
 

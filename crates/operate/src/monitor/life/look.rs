@@ -100,7 +100,7 @@ impl Life {
         for key in keys.into_iter().filter(|key| !key.starts_with(NAMED)) {
             let array = self.state.arrays.entry(key.clone()).or_default();
             let seen = match watched.get(&key) {
-                Some(report) => Seen::Running(Box::new(Sight::of(report, self.settings.spares.get(&key).copied()))),
+                Some(report) => Seen::Running(Box::new(Sight::of(report, self.settings.spares_of(report)))),
                 None if silent.contains(&names::file_name(&array.name)) => Seen::Silent,
                 None => Seen::Absent,
             };
@@ -117,6 +117,14 @@ impl Life {
 
     /// Arrays that were asked for, and that nobody has seen.
     fn missing(&mut self, watched: &BTreeMap<String, Report>) {
+        if self.settings.is_scan {
+            for (uuid, name) in self.settings.listed() {
+                if !self.state.arrays.contains_key(&uuid) {
+                    let device = format!("/dev/md/{name}");
+                    self.never_seen(&uuid, ArrayMemory { name, device, uuid: uuid.clone(), ..ArrayMemory::default() });
+                }
+            }
+        }
         for word in self.settings.arrays.clone() {
             let key = format!("{NAMED}{word}");
             let is_seen = watched.values().any(|report| report.is_named_by(&word))
@@ -125,12 +133,15 @@ impl Life {
                 self.state.arrays.remove(&key);
             } else if !self.state.arrays.contains_key(&key) {
                 let device = if word.starts_with('/') { word.clone() } else { format!("/dev/md/{word}") };
-                let mut array = ArrayMemory { name: word, device, ..ArrayMemory::default() };
-                let news = changes::never_seen(&mut array, &Moment::now());
-                self.state.arrays.insert(key.clone(), array);
-                news.into_iter().for_each(|news| self.tell(&key, news));
+                self.never_seen(&key, ArrayMemory { name: word, device, ..ArrayMemory::default() });
             }
         }
+    }
+
+    fn never_seen(&mut self, key: &str, mut array: ArrayMemory) {
+        let news = changes::never_seen(&mut array, &Moment::now());
+        self.state.arrays.insert(key.to_owned(), array);
+        news.into_iter().for_each(|news| self.tell(key, news));
     }
 
     fn test_messages(&mut self, watched: &BTreeMap<String, Report>) {
@@ -150,13 +161,10 @@ impl Life {
     /// Moves a spare, if one is due.
     fn share(&mut self) {
         self.refused.retain(|_, until| *until > Instant::now());
-        let mut groups = self.settings.groups.clone();
-        let of_server =
-            self.reports.iter().filter_map(|report| Some((report.uuid.clone(), report.spare_group.clone()?)));
-        groups.extend(of_server);
         if self.state.moving.is_none() {
             let is_refused = |moving: &Moving| self.refused.contains_key(&moving.spare);
-            self.state.moving = sharing::due(&self.reports, &groups, is_refused);
+            let may_share = |from: &Report, to: &Report, spare: &str| self.settings.may_share(from, to, spare);
+            self.state.moving = sharing::due(&self.reports, may_share, is_refused);
         }
         let Some(mut moving) = self.state.moving.clone() else { return };
         self.save();
@@ -210,6 +218,7 @@ pub(super) fn test_messages(mut settings: Settings) -> Result<(), Box<dyn Error>
             places: Vec::new(),
             time: now,
             is_repeat: false,
+            is_in_maintenance: false,
         };
         for channel in settings.channels.iter_mut().filter(|channel| channel.filter().admits(&event)) {
             let job = Job { event: event.clone(), is_again: false, mdstat: picture.clone() };
