@@ -1,5 +1,6 @@
-//! The version that `uraid --version` prints: with the commit and its date, where the source is a Git work tree.
-//! Owns: `URAID_VERSION`. Invariant: it runs again only when another commit is checked out or made.
+//! The version that `uraid --version` prints: with the commit and its date, where the source is a Git work tree, and how it
+//! was built.
+//! Owns: `URAID_VERSION`, `URAID_BUILD`. Invariant: it runs again only when another commit is checked out or made.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,6 +10,12 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let commit = commit().map_or_else(String::new, |commit| format!(" ({commit})"));
     println!("cargo::rustc-env=URAID_VERSION={version}{commit}");
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let is_static = variable("CARGO_CFG_TARGET_FEATURE").split(',').any(|feature| feature == "crt-static");
+    let linked = if is_static { "static" } else { "dynamic" };
+    let (target, profile) = (variable("TARGET"), variable("PROFILE"));
+    // cargo takes one line.
+    println!("cargo::rustc-env=URAID_BUILD={target} {linked} {profile}");
 }
 
 /// `03fb0548 2026-11-27`; `None`: this is an archive of the source, or there is no Git.

@@ -92,8 +92,8 @@ three() {
     within 180 "the spare is a member" has "\[2/2\]" uraid mdstat
     uraid history home | tail -20
     check "the bytes are the same" sh -c "nbdcopy 'nbd+unix:///home?socket=/run/uraid/home.nbd' - | head -c 16777216 | cmp - /tmp/content || true"
-    # The night before a first Sunday, two minutes before the timer.
-    date -s "$(first_sunday) 00:56:30"
+    # In the night of a first Sunday, before the timer.
+    date -s "$(first_sunday) 01:04:00"
     within 240 "the scheduled scrub has checked all arrays" checked
     uraid status
 }

@@ -20,7 +20,7 @@ mod shared;
 use cli::{Command, no_member};
 use offline::{examine, update, zero};
 use running::detail;
-use serve::assemble;
+use serve::{assemble, incremental};
 use std::error::Error;
 use std::process::ExitCode;
 use uraid_control::asking;
@@ -65,6 +65,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Create(args) => create::run(args)?,
         Command::Serve(args) => return Ok(serve::run(args)?),
         Command::Assemble(args) => return Ok(assemble::run(args)?),
+        Command::Incremental(args) => return Ok(incremental::run(args)?),
         Command::Copy(args) => copy::run(args)?,
         Command::Examine(args) => {
             return Ok(if examine::run(args) { ExitCode::SUCCESS } else { ExitCode::FAILURE });

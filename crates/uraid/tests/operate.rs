@@ -27,3 +27,7 @@ mod scrub;
 mod service;
 #[path = "operate/status.rs"]
 mod status;
+#[path = "operate/taking_in.rs"]
+mod taking_in;
+#[path = "operate/units.rs"]
+mod units;

@@ -23,6 +23,7 @@ use crate::running::detail::args::{self as detail, DetailArgs};
 pub(crate) use crate::running::{Change, Look};
 use crate::serve::args::{self as serve, ServeArgs};
 use crate::serve::assemble::args::{self as assemble, AssembleArgs};
+use crate::serve::incremental::args::{self as incremental, IncrementalArgs};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -34,13 +35,25 @@ use uraid_option_values::usage_error;
 
 /// The whole command line.
 #[derive(Parser, Debug)]
-#[command(name = "uraid", version = env!("URAID_VERSION"), about = "Linux md RAID in user space")]
+#[command(name = "uraid", version = env!("URAID_VERSION"), long_version = LONG_VERSION, about = "Linux md RAID in user space")]
 #[command(max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// What `--version` says; `-V` says the first line.
+const LONG_VERSION: &str = concat!(
+    env!("URAID_VERSION"),
+    "\nbuilt for ",
+    env!("URAID_BUILD"),
+    "\nlevels: linear raid0 raid1 raid4 raid5 raid6 raid10\
+     \nmetadata: 1.0 1.1 1.2, 0.90 read only\
+     \nfrontends: nbd fuse\
+     \nmembers: io_uring, threads\
+     \nservices: systemd (notify, watchdog, journal), udev"
+);
 
 /// First words that clap answers.
 const CLAPS_OWN: [&str; 5] = ["help", "-h", "--help", "-V", "--version"];
@@ -57,6 +70,9 @@ pub(crate) enum Command {
     /// Find arrays and start them in the background
     #[command(long_about = assemble::ASSEMBLE, after_long_help = assemble::ASSEMBLE_AFTER)]
     Assemble(AssembleArgs),
+    /// Take in one device; start its array when it is complete
+    #[command(long_about = incremental::INCREMENTAL, after_long_help = incremental::INCREMENTAL_AFTER)]
+    Incremental(IncrementalArgs),
     /// Copy the bytes of an array, without changing a member
     #[command(long_about = copy::COPY, after_long_help = copy::COPY_AFTER)]
     Copy(CopyArgs),

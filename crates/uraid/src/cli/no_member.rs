@@ -27,6 +27,7 @@ pub(crate) fn explain(command: &Command) {
         | Command::Look(_)
         | Command::Operate(_)
         | Command::Assemble(_)
+        | Command::Incremental(_)
         | Command::Mount(_)
         | Command::Umount(_)
         | Command::Bench(_) => return,

@@ -6,6 +6,7 @@
 pub(crate) mod args;
 pub(crate) mod assemble;
 mod configured;
+pub(crate) mod incremental;
 mod search;
 mod spare_groups;
 

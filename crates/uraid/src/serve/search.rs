@@ -230,7 +230,8 @@ fn awaited(outcome: Result<StartPlan, AssembleError>, found: usize) -> Awaited {
     }
 }
 
-fn candidate(probe: &Probe) -> Candidate {
+/// A member as the engine judges it.
+pub(in crate::serve) fn candidate(probe: &Probe) -> Candidate {
     Candidate {
         superblock: probe.superblock.clone(),
         device_size: probe.size,

@@ -4,7 +4,9 @@
 use crate::arguments::MemberTimeout;
 use clap::Args;
 use std::ffi::OsString;
+use std::time::Duration;
 use uraid_control::names::parse_uuid;
+use uraid_option_values::parse_wait;
 
 pub(crate) const ASSEMBLE: &str = "\
 Find arrays and start them in the background, each as a server of its own: those of the configuration with
@@ -59,6 +61,12 @@ pub(crate) struct AssembleArgs {
     /// Start degraded, even if members that the superblocks expect are missing; --scan does it by itself
     #[arg(short = 'R', long, conflicts_with = "no_degraded")]
     pub run: bool,
+    /// Stay in the foreground, as the array's server: for units of systemd
+    #[arg(long, conflicts_with_all = ["scan", "dry_run"])]
+    pub foreground: bool,
+    /// With --foreground: wait this long for members that are missing, then start without them if that is possible
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, requires = "foreground")]
+    pub run_after: Option<Duration>,
     /// Do not start an array that lacks a member that its superblocks expect
     #[arg(long)]
     pub no_degraded: bool,

@@ -4,6 +4,7 @@
 //! Invariant: nothing is written here, and no array is started that runs.
 
 pub(crate) mod args;
+mod foreground;
 pub(crate) mod found;
 pub(crate) mod start;
 
@@ -65,6 +66,12 @@ pub(crate) enum AssembleVerbError {
         /// Their names and UUIDs.
         arrays: String,
     },
+    /// This process could not become a server.
+    #[error("cannot start the server")]
+    Become {
+        /// Why.
+        source: std::io::Error,
+    },
     /// The first word is no name.
     #[error("{word}: expected what the array is to be called, NAME, /dev/md/NAME or /dev/mdN, before its members")]
     Name {
@@ -85,6 +92,9 @@ pub(crate) fn run(args: &AssembleArgs) -> Result<ExitCode, AssembleVerbError> {
     let config = configuration(args.config.as_deref());
     if args.scan {
         return scan(args, &config);
+    }
+    if args.foreground {
+        match foreground::run(args, &config)? {}
     }
     let start = one(args, &config)?;
     let mut tally = Tally::default();

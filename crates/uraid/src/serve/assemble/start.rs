@@ -52,7 +52,13 @@ pub(crate) struct Start {
 impl Start {
     /// The words behind `uraid serve`.
     pub(crate) fn words(&self) -> Vec<String> {
-        let mut words = vec!["--background".to_owned()];
+        let background = "--background".to_owned();
+        [background].into_iter().chain(self.foreground_words()).collect()
+    }
+
+    /// The same for a server that stays in the foreground.
+    pub(crate) fn foreground_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
         let mut flag = |is_set: bool, word: &str| words.extend(is_set.then(|| word.to_owned()));
         let line = self.line.as_ref();
         let says = |of: fn(&UraidLine) -> bool| line.is_some_and(of);
