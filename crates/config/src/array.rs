@@ -60,6 +60,8 @@ pub struct ArrayFacts<'a> {
     pub level: &'a str,
     /// How many slots.
     pub raid_devices: u32,
+    /// The paths of those of its members that are known.
+    pub members: Vec<&'a str>,
 }
 
 impl ArrayFacts<'_> {
@@ -173,6 +175,7 @@ impl ArrayLine {
             && self.level.as_deref().is_none_or(|level| level_number(level) == level_number(array.level))
             && self.raid_devices.is_none_or(|count| count == array.raid_devices)
             && self.metadata.as_deref().is_none_or(|name| metadata_matches(name, array.metadata))
+            && (self.devices.is_empty() || array.members.iter().any(|path| self.admits_member(path)))
     }
 
     /// Whether a device of this path may be a member of the array: what `devices=` says.
@@ -253,7 +256,8 @@ mod tests {
 
     fn facts() -> ArrayFacts<'static> {
         let uuid = uuid::parse(UUID).expect("a uuid");
-        ArrayFacts { uuid, set_name: "here:home", metadata: "1.2", super_minor: None, level: "raid5", raid_devices: 3 }
+        let (set_name, metadata, level) = ("here:home", "1.2", "raid5");
+        ArrayFacts { uuid, set_name, metadata, super_minor: None, level, raid_devices: 3, members: Vec::new() }
     }
 
     #[test]
@@ -266,7 +270,8 @@ mod tests {
             (line.spares, line.spare_group.as_deref(), line.name_of_array()),
             (Some(1), Some("g"), Some("home"))
         );
-        assert!(line.matches(&facts()));
+        assert!(line.matches(&ArrayFacts { members: vec!["/dev/sdz"], ..facts() }));
+        assert!(!line.matches(&ArrayFacts { members: vec!["/dev/vdb"], ..facts() }), "none is among devices=");
         assert!(line.admits_member("/dev/sdb1") && line.admits_member("/dev/vda") && !line.admits_member("/dev/vdb"));
         for other in ["level=6", "num-devices=4", "metadata=1.0", "super-minor=3", "container=x"] {
             let line = good(&format!("home UUID={UUID} {other}"));

@@ -138,7 +138,15 @@ mod tests {
 
     fn facts(set_name: &str) -> ArrayFacts<'_> {
         let uuid = uuid::parse(ONE).expect("a uuid");
-        ArrayFacts { uuid, set_name, metadata: "1.2", super_minor: None, level: "raid1", raid_devices: 2 }
+        ArrayFacts {
+            uuid,
+            set_name,
+            metadata: "1.2",
+            super_minor: None,
+            level: "raid1",
+            raid_devices: 2,
+            members: Vec::new(),
+        }
     }
 
     /// `None`: it is ours.

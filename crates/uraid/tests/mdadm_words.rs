@@ -102,7 +102,7 @@ fn a_word_that_is_no_verb_is_answered_by_what_it_means() {
         ("info", "`uraid detail ARRAY` shows an array, `uraid examine MEMBER...` superblocks"),
         ("show", "`uraid detail ARRAY` shows an array, `uraid examine MEMBER...` superblocks"),
         ("rebuild", "an array recovers by itself onto a spare: `uraid add ARRAY DEVICE...` gives it one"),
-        ("scrub", "`uraid check ARRAY` compares copies and parity"),
+        ("verify", "`uraid check ARRAY` compares copies and parity"),
         ("delete", "`uraid stop ARRAY` stops an array, `uraid zero-superblock MEMBER...` wipes its superblocks"),
         ("resize", "it does not change the geometry of arrays yet"),
         ("watch", "it has no monitor"),
@@ -180,7 +180,7 @@ fn every_option_of_mdadm_is_taken_or_refused_by_name_with_a_reason() {
     }
     for (line, expected) in [
         ("serve --chunk 64K a", "error: --chunk: `uraid serve` does not take it, only create, copy, detail, bench\n"),
-        ("fail --test home m1", "error: --test: `uraid fail` does not take it, only detail\n"),
+        ("fail --test home m1", "error: --test: `uraid fail` does not take it, only detail, monitor\n"),
         ("create --stop home", "error: --stop: uraid has subcommands where mdadm has modes: uraid stop ARRAY\n"),
     ] {
         let done = scratch.uraid(line.split(' '));

@@ -131,7 +131,16 @@ impl Settings {
             let (level, metadata) = (line.level.as_deref().unwrap_or_default(), line.metadata.as_deref());
             let metadata = metadata.unwrap_or("1.2");
             let raid_devices = line.raid_devices.unwrap_or_default();
-            let facts = ArrayFacts { uuid, set_name: name, metadata, super_minor: None, level, raid_devices };
+            let facts = ArrayFacts {
+                uuid,
+                set_name: name,
+                metadata,
+                super_minor: None,
+                level,
+                raid_devices,
+                // A pattern stands for itself, too.
+                members: line.devices.iter().map(String::as_str).collect(),
+            };
             let is_ours = matches!(self.config.standing(&facts, ""), Standing::Ours { .. });
             is_ours.then(|| (uuid::text(&uuid), name.to_owned()))
         };
@@ -147,6 +156,7 @@ fn facts(report: &Report) -> Option<ArrayFacts<'_>> {
         super_minor: None,
         level: &report.level,
         raid_devices: report.raid_devices.into(),
+        members: report.members.iter().filter_map(|member| member.path.as_deref()).collect(),
     })
 }
 

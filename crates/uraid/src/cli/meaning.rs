@@ -68,10 +68,7 @@ const MEANINGS: &[(&[&str], &str)] = &[
         "a dirty array is resynced by itself; `uraid repair ARRAY` compares all of it, `uraid update resync MEMBER...` has it \
          resynced at its next start",
     ),
-    (
-        &["scrub", "verify", "validate", "compare", "test", "fsck", "patrol"],
-        "`uraid check ARRAY` compares copies and parity",
-    ),
+    (&["verify", "validate", "compare", "test", "fsck", "patrol"], "`uraid check ARRAY` compares copies and parity"),
     (&["fix", "correct"], "`uraid repair ARRAY` makes copies and parity agree"),
     (&["mismatches", "mismatch", "errors"], "`uraid detail --mismatches ARRAY` shows what the last check found"),
     (&["pause", "suspend", "frozen", "hold"], "`uraid freeze ARRAY` pauses a pass"),

@@ -259,3 +259,40 @@ fn examine_looks_where_the_configuration_says_and_takes_folders_and_patterns() {
     // What the user names must be a member.
     assert_eq!(scene.uraid("examine", "--brief DIR/home.d/note.txt").code, Some(1));
 }
+
+#[test]
+fn a_line_of_devices_is_about_the_array_on_them() {
+    let scene = Scene::new(&["home", "root"]);
+    scene.config("DEVICE DIR/*.d/disk*\nARRAY /dev/md/attic devices=DIR/root.d/disk0,DIR/root.d/disk1\nURAID all\n");
+    let done = scene.assemble("--scan");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.expect_said(&["home (", "not started: there are ARRAY lines, and none is about it"]);
+    assert_eq!(scene.running(), ["attic"]);
+    assert!(scene.0.uraid(["detail", "root"]).expect_done().stdout.contains("root.d/disk1"));
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_named_and_harms_no_array() {
+    let scene = Scene::new(&["home"]);
+    scene.config("URAID home members=DIR/home.d\n");
+    assert_eq!(scene.assemble("--scan").code, Some(0));
+    let scratch = &scene.0;
+    let fifo = std::process::Command::new("mkfifo").arg(scratch.path("fifo")).status().expect("mkfifo");
+    assert!(fifo.success());
+    let cycle = scratch.path("cycle");
+    std::os::unix::fs::symlink(&cycle, &cycle).expect("room");
+    fs::write(scratch.path("open"), "URAID home\n").expect("room");
+    fs::set_permissions(scratch.path("open"), Permissions::from_mode(0o666)).expect("ours");
+    for (name, said) in [
+        ("fifo", "fifo: is no regular file: it is not read"),
+        ("cycle", "cycle: cannot be read (too many levels of symbolic links): it is skipped"),
+        ("open", "open: others may write it (mode 0666): it is not read; `chmod go-w` ends that"),
+        ("missing", "missing: cannot be read (not found): it is skipped"),
+    ] {
+        let done = scene.assemble(&format!("--scan --config DIR/{name}"));
+        assert_eq!((done.code, done.stderr.lines().count()), (Some(2), 2), "{name}: {done:?}");
+        done.expect_said(&[said, "no URAID line in"]);
+    }
+    assert_eq!(scene.running(), ["home"]);
+    assert!(scene.0.uraid(["detail", "home"]).expect_done().stdout.contains("State : clean"));
+}

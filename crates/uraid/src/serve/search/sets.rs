@@ -31,6 +31,7 @@ impl FoundArray {
             super_minor: None,
             level: superblock.known_level().map_or("", |level| level.name()),
             raid_devices: superblock.raid_disks,
+            members: self.members.iter().map(String::as_str).collect(),
         }
     }
 }
