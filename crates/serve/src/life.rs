@@ -140,6 +140,7 @@ impl Session {
             frontend.leave(&self.station.shard).await;
         }
         overseers.iter().for_each(|overseer| overseer.say_changes());
+        overseers.iter().for_each(|overseer| overseer.end_check_of_stop());
         if started.is_ok() && stopped.is_ok() {
             overseers.iter().for_each(|overseer| overseer.paths.say_what_vanishes());
         }

@@ -236,3 +236,40 @@ pub fn finish() {
         writer.finish(Instant::now() + FINISH_TIME_MAX);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(uuid: &str, n: usize) -> Entry {
+        Entry::new(uuid, uuid, Event::Command, Actor::Engine, n.to_string())
+    }
+
+    #[test]
+    fn what_has_no_room_is_counted_and_what_was_left_comes_first() {
+        let mut pending = Pending::default();
+        (0..ENTRIES_MAX + 3).for_each(|n| pending.push(entry("a", n)));
+        pending.push(entry("b", 0));
+        assert_eq!(pending.entries.len(), ENTRIES_MAX);
+        assert_eq!(
+            pending.lost.iter().map(|(uuid, (_, count))| (uuid.as_str(), *count)).collect::<Vec<_>>(),
+            [("a", 3), ("b", 1)]
+        );
+        // A disk took nothing of two entries, and one has come meanwhile.
+        let mut left = Pending::default();
+        (0..2).for_each(|n| left.push(entry("a", n)));
+        let mut now = Pending::default();
+        now.push(entry("a", 2));
+        now.put_back(left);
+        assert_eq!(now.entries.iter().map(|it| it.text.as_str()).collect::<Vec<_>>(), ["0", "1", "2"]);
+    }
+
+    #[test]
+    fn a_check_that_was_cut_off_is_called_so() {
+        let text = r#"{"partial":{"began":1,"ended":2,"seconds":1,"result":{"array":"a","kind":"check","end":"running","done":8,
+            "total":16,"mismatched":0,"corrected":0,"healed":0,"skipped":0,"unreadable":0}}}"#;
+        let record: CheckRecord = serde_json::from_str(text).expect("a record");
+        let partial = after_start(record).partial.expect("kept");
+        assert_eq!((partial.result.end.as_str(), partial.result.done), ("interrupted", 8));
+    }
+}

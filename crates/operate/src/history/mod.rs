@@ -171,7 +171,8 @@ mod tests {
             first.flat_map(|cell| cell.split(',').map(|word| word.trim().trim_matches('`'))).collect();
         let mut expected: Vec<&str> = Event::ALL.iter().map(|event| event.name()).collect();
         let mut found = named;
-        (expected.sort_unstable(), found.sort_unstable());
+        expected.sort_unstable();
+        found.sort_unstable();
         assert_eq!(found, expected);
     }
 }

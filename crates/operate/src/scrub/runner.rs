@@ -141,7 +141,7 @@ fn one(
         say(format!("{name}: not checked: {reason}"));
         return Ok(Outcome::default());
     }
-    let place = record.partial.as_ref().map(|fact| percent(fact));
+    let place = record.partial.as_ref().map(percent);
     let from = place.map_or(String::new(), |place| format!(", from {place} on"));
     if plan.dry_run {
         print(&format!("{name}: would be checked{from}\n"));

@@ -39,7 +39,7 @@ impl Overseer {
     /// A check or repair has begun.
     pub(super) fn check_began(&self, before: Option<CheckFact>) {
         let now = self.session.local().now();
-        let run = CheckRun { began: dates::now(), at: now, kept: now, before };
+        let run = CheckRun { began: dates::now(), at: now, kept: now, last: None, before };
         *self.check_run.borrow_mut() = Some(run);
     }
 
@@ -53,6 +53,7 @@ impl Overseer {
             return;
         }
         let progress = self.status().pass.filter(|pass| pass.kind == PassKind::Check);
+        run.last = progress.or(run.last);
         if let Some(progress) = progress
             && now.since(run.kept) >= KEEP_PERIOD
         {
@@ -60,6 +61,16 @@ impl Overseer {
             run.kept = now;
         }
         *self.check_run.borrow_mut() = Some(run);
+    }
+
+    /// The array is stopped: what a check has done is kept, also if the stop left it no time for a result.
+    pub(crate) fn end_check_of_stop(&self) {
+        self.follow_check();
+        let Some(run) = self.check_run.take() else { return };
+        if let Some(progress) = run.last {
+            let result = CheckResult { end: "stopped".to_owned(), ..self.interim(&progress) };
+            self.keep_check(&run, result);
+        }
     }
 
     fn keep_check(&self, run: &CheckRun, result: CheckResult) {

@@ -12,6 +12,8 @@ pub(super) struct CheckRun {
     pub(super) at: Tick,
     /// When its place was kept last.
     pub(super) kept: Tick,
+    /// How far it was when it was looked at last.
+    pub(super) last: Option<Progress>,
     /// What was done of it earlier.
     pub(super) before: Option<CheckFact>,
 }

@@ -116,6 +116,11 @@ In the runtime directory:
   NAME.log   the log of `serve --background`; NAME.log.old is the one before
   .map       which device name (md127) each array has, in the lines of mdadm's map
 
+In the state directory, which outlives the server and a boot:
+  UUID.history   what happened to an array; UUID.history.old has what was before
+  UUID.checks    its last complete check, and how far the next one is
+It is $URAID_STATE_DIR, else /var/lib/uraid for root, else $XDG_STATE_HOME/uraid or ~/.local/state/uraid.
+
 The runtime directory is the first of these:
   $URAID_RUNTIME_DIR       if it is set
   /run/uraid               for root

@@ -2,6 +2,7 @@
 //! Owns: commands and events with their actors, order over kills, a state directory that cannot be written, bad input. Not
 //! here: the files' form and bounds (`control`).
 
+use crate::common::tmpfs::Tmpfs;
 use crate::common::{MIB, Scratch, Served, wait};
 use serde_json::Value;
 use std::fs;
@@ -114,4 +115,33 @@ fn following_shows_what_happens() {
     rig.uraid("readonly home").expect_done();
     wait(|| follower.printed().contains(" read-only, engine: is read-only by command\n")).expect("it is shown");
     assert!(follower.printed().contains(" started, engine: "), "{}", follower.printed());
+}
+
+#[test]
+fn a_full_disk_loses_no_entry_and_stops_no_array() {
+    let scratch = Scratch::new();
+    let Some(room) = Tmpfs::mount(&scratch, "size=256k,mode=755") else {
+        println!("no file system can be mounted here: not tested");
+        return;
+    };
+    let members = scratch.members("m", 2, 8 * MIB);
+    scratch.create("home", "-l 1 -n 2 --assume-clean", &members);
+    room.fill();
+    let state = room.0.join("state");
+    let mut command = scratch.command(["serve"].map(PathBuf::from).into_iter().chain(members.iter().cloned()));
+    let served = Served::start(command.env("URAID_STATE_DIR", &state));
+    served.wait_until_ready();
+    served.wait_for("the history is not written: ");
+    served.write_all(0, &vec![7; MIB as usize]);
+    scratch.uraid(["readonly", "home"]).expect_done();
+    fs::remove_file(room.0.join("filler")).expect("it is there");
+    served.wait_for("the history is written again");
+    let shown =
+        scratch.command(["history", "--json"]).env("URAID_STATE_DIR", &state).output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let found: Vec<&str> =
+        ["started", "command", "read-only"].into_iter().filter(|it| text.contains(&format!("\"{it}\""))).collect();
+    assert_eq!(found, ["started", "command", "read-only"], "{text}");
+    assert_eq!(served.stderr().matches("the history is not written").count(), 1, "it is said once");
+    served.stop().expect_done();
 }

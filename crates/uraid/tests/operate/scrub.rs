@@ -13,10 +13,10 @@ fn report(rig: &Rig) -> Value {
     serde_json::from_str(&rig.uraid("detail --json home").stdout).expect("JSON")
 }
 
-/// Changes a byte of the third sector of a member's data, behind the server's back.
-fn spoil(rig: &Rig, member: usize) {
+/// Changes a byte of this sector of a member's data, behind the server's back.
+fn spoil(rig: &Rig, member: usize, sector: u64) {
     let path = &rig.members[member];
-    let at = (Raw::read(path).u64(DATA_OFFSET) + 2) * 512;
+    let at = (Raw::read(path).u64(DATA_OFFSET) + sector) * 512;
     let file = File::options().read(true).write(true).open(path).expect("a member");
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).and_then(|()| file.write_all_at(&[byte[0] ^ 1], at)).expect("a byte");
@@ -27,7 +27,7 @@ fn what_was_found_and_where_is_kept_over_stops() {
     let rig = Rig::new("1", 3);
     assert_eq!(rig.uraid("scrub --status").expect_done().stdout, "home: no check is known\n");
     rig.uraid("scrub --now home").expect_done();
-    spoil(&rig, 1);
+    spoil(&rig, 1, 2);
     let found = rig.uraid("scrub --now");
     assert_eq!(found.code, Some(3), "{found:?}");
     assert!(found.stdout.starts_with("home: check begun\nhome: check complete, took 0s: 1 sectors disagree\n"));
@@ -47,11 +47,39 @@ fn what_was_found_and_where_is_kept_over_stops() {
 }
 
 #[test]
-fn a_check_goes_on_after_a_stop_and_a_limit_is_taken_back_after_a_kill() {
+fn a_check_goes_on_after_a_stop() {
     let rig = Rig::new("5", 3);
-    let begun = Served::start(&mut rig.scratch.command(["scrub", "--now", "--max", "256K"]));
+    let begun = Served::start(&mut rig.scratch.command(["scrub", "--now", "--max", "64K"]));
     wait(|| report(&rig)["check"]["done"].as_u64() > Some(0)).expect("it goes on");
-    assert_eq!(report(&rig)["pass_limits"]["max_kib"], 256);
+    rig.uraid("stop home").expect_done();
+    assert_eq!(begun.end().code, Some(1), "it says that the server has ended");
+    let Rig { members, scratch, served } = rig;
+    served.end().expect_done();
+    let kept: Value = serde_json::from_str(&scratch.uraid(["scrub", "--status", "--json"]).stdout).expect("JSON");
+    let place = kept["arrays"][0]["checks"]["partial"]["result"]["done"].as_u64();
+    assert!(place > Some(0), "{kept}");
+    let rig = Rig { served: scratch.ready(&[], &members), members, scratch };
+    wait(|| !report(&rig)["checks"].is_null()).expect("it is read");
+    assert!(rig.uraid("detail home").stdout.contains("Check Waits : at "));
+    // What lies before the place was compared already, and what lies behind it is compared now.
+    let total = report(&rig)["checks"]["partial"]["result"]["total"].as_u64().expect("a size");
+    spoil(&rig, 0, 0);
+    spoil(&rig, 0, total - 1);
+    let done = rig.uraid("scrub --now");
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(done.stdout.starts_with("home: check begun, from "), "{done:?}");
+    assert!(done.stdout.contains("home: check complete, took ") && done.stdout.ends_with(": 1 sectors disagree\n"));
+    let anew = rig.uraid("check --wait home");
+    assert!(anew.stdout.starts_with("home: check complete: 2 sectors disagree\n"), "{anew:?}");
+    assert!(report(&rig)["checks"]["partial"].is_null());
+}
+
+#[test]
+fn a_limit_is_taken_back_after_a_kill() {
+    let rig = Rig::new("5", 3);
+    let begun = Served::start(&mut rig.scratch.command(["scrub", "--now", "--max", "64K"]));
+    wait(|| report(&rig)["check"]["done"].as_u64() > Some(0)).expect("it goes on");
+    assert_eq!(report(&rig)["pass_limits"]["max_kib"], 64);
     rig.uraid("scrub --now").expect_refused(&["another `uraid scrub` runs checks"]);
     begun.signal(rustix::process::Signal::KILL);
     drop(begun);
@@ -59,24 +87,6 @@ fn a_check_goes_on_after_a_stop_and_a_limit_is_taken_back_after_a_kill() {
     let next = rig.uraid("scrub --now");
     assert_eq!(next.stdout, "home: not checked: busy: a check runs or is due\n", "{next:?}");
     assert!(report(&rig)["pass_limits"]["max_kib"].is_null());
-    rig.uraid("idle home").expect_done();
-    // Again, and stop the array in the middle.
-    let again = Served::start(&mut rig.scratch.command(["scrub", "--now", "--max", "256K"]));
-    wait(|| report(&rig)["check"]["done"].as_u64() > Some(0)).expect("it goes on");
-    rig.uraid("stop home").expect_done();
-    assert_eq!(again.end().code, Some(1), "it says that the server has ended");
-    let Rig { members, scratch, served } = rig;
-    served.end().expect_done();
-    let kept: Value = serde_json::from_str(&scratch.uraid(["scrub", "--status", "--json"]).stdout).expect("JSON");
-    let place = kept["arrays"][0]["checks"]["partial"]["result"]["done"].as_u64().expect("a place");
-    assert!(place > 0, "{kept}");
-    let rig = Rig { served: scratch.ready(&[], &members), members, scratch };
-    wait(|| !report(&rig)["checks"].is_null()).expect("it is read");
-    assert!(rig.uraid("detail home").stdout.contains("Check Waits : at "));
-    let done = rig.uraid("scrub --now").expect_done().stdout;
-    assert!(done.starts_with("home: check begun, from "), "{done}");
-    assert!(done.contains("home: check complete, took "), "{done}");
-    assert!(report(&rig)["checks"]["partial"].is_null());
 }
 
 #[test]
@@ -113,4 +123,24 @@ fn bad_input_is_one_sentence() {
     rig.uraid("scrub --now").expect_refused(&["cannot use ", "has more than 1048576 bytes: remove it"]);
     fs::remove_file(&file).expect("ours");
     rig.uraid("scrub --now").expect_done();
+}
+
+#[test]
+fn a_check_goes_on_after_a_crash() {
+    let rig = Rig::new("1", 2);
+    rig.uraid("speed home --max 256K").expect_done();
+    rig.uraid("check home").expect_done();
+    let place = |rig: &Rig| {
+        let kept: Value = serde_json::from_str(&rig.uraid("scrub --status --json").stdout).expect("JSON");
+        kept["arrays"][0]["checks"]["partial"]["result"]["done"].as_u64().unwrap_or(0)
+    };
+    wait(|| place(&rig) > 0).expect("it is kept while it runs");
+    let Rig { served, members, scratch } = rig;
+    served.signal(rustix::process::Signal::KILL);
+    drop(served);
+    let rig = Rig { served: scratch.ready(&[], &members), members, scratch };
+    wait(|| report(&rig)["checks"]["partial"]["result"]["end"] == "interrupted").expect("it is read");
+    let done = rig.uraid("scrub --now").expect_done().stdout;
+    assert!(done.starts_with("home: check begun, from "), "{done}");
+    assert_eq!(place(&rig), 0, "nothing is left to do");
 }
