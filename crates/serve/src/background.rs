@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use uraid_control::log::{self, warn};
@@ -78,6 +79,8 @@ impl Background {
         // What the caller has left open, such as the lock file of a script, is not the server's.
         close_descriptors_on_exec().map_err(failed(Path::new("/proc/self/fd")))?;
         let mut command = Command::new(std::env::current_exe().map_err(failed(program))?);
+        // The binary may be called mdadm, and would read these words as mdadm's.
+        command.arg0("uraid");
         command.args(["serve", "--detached"]).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
         let child = command.stderr(log.try_clone().map_err(failed(&path))?).spawn();
         let mut child = child.map_err(failed(program))?;

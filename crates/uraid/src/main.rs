@@ -9,6 +9,7 @@ mod cli;
 mod copy;
 mod create;
 mod doctor;
+mod mdadm;
 mod mount;
 #[cfg(test)]
 mod mutated_tests;
@@ -60,6 +61,12 @@ fn command() -> ExitCode {
     }
 }
 
+/// Carries out the line of these words behind `uraid`.
+fn run_words(words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
+    let line = cli::Cli::of_words(words).map_err(mdadm::WrongWords)?;
+    run(&line.command)
+}
+
 fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Create(args) => create::run(args)?,
@@ -80,6 +87,7 @@ fn run(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Bench(args) => bench::run(args)?,
         Command::Update(args) => update::run(args)?,
         Command::ZeroSuperblock(args) => zero::run(args)?,
+        Command::Mdadm(args) => return Ok(mdadm::run(args, &run_words, cli::mdadm::why_not)),
     }
     Ok(ExitCode::SUCCESS)
 }

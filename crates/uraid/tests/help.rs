@@ -21,7 +21,7 @@ fn the_first_screen_fits_a_terminal_and_names_every_verb_once() {
     assert_eq!((bare.code, &bare.stderr), (Some(2), &screen));
     let verbs = "create serve assemble stop readonly readwrite update zero-superblock list mdstat detail examine add re-add \
                  remove fail replace write-mostly failfast bitmap check repair idle freeze unfreeze speed wait mount \
-                 umount copy bench doctor";
+                 umount copy bench doctor mdadm";
     for verb in verbs.split(' ') {
         let verbs_of = |line: &str| Some(line.get(10..)?.split("  ").next()?.split(", ").map(str::to_owned).collect());
         let is_of_verb =
@@ -33,7 +33,7 @@ fn the_first_screen_fits_a_terminal_and_names_every_verb_once() {
         assert!(help.contains(&format!("Usage: uraid {verb}")) && help.contains("uraid help members"), "{help}");
         assert_eq!(help.contains("bad:SECTOR"), verb == "bench", "{help}");
     }
-    for group in ["CREATE", "and start", "LOOK", "MEMBERS", "CHECK", "MOUNT", "RESCUE", "MEASURE"] {
+    for group in ["CREATE", "and start", "LOOK", "MEMBERS", "CHECK", "MOUNT", "RESCUE", "MEASURE", "MDADM"] {
         assert_eq!(screen.lines().filter(|line| line.starts_with(&format!("{group:<10}"))).count(), 1, "{group}");
     }
     assert!(!screen.contains("null:") && !screen.contains("bad:"), "{screen}");
@@ -48,7 +48,7 @@ fn what_the_first_screen_leaves_out_is_a_topic() {
         ("files", "$XDG_RUNTIME_DIR/uraid"),
         ("files", "/tmp/uraid-UID"),
         ("exit-codes", "2  the command line is wrong"),
-        ("mdadm", "  -A, --assemble\n      uraid serve MEMBER...\n"),
+        ("mdadm", "  -A, --assemble\n      uraid assemble ARRAY MEMBER...\n"),
         ("mdadm", "uraid does not change the geometry of arrays yet"),
         ("serve", "Usage: uraid serve"),
     ] {

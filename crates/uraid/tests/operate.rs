@@ -13,6 +13,10 @@ mod history;
 mod isolation;
 #[path = "operate/maintenance.rs"]
 mod maintenance;
+#[path = "operate/mdadm.rs"]
+mod mdadm;
+#[path = "operate/mdadm_rows.rs"]
+mod mdadm_rows;
 #[path = "operate/metrics.rs"]
 mod metrics;
 #[path = "operate/monitor.rs"]

@@ -68,6 +68,22 @@ impl DeviceName {
         }
     }
 
+    /// Records that an array is to have this name (`md5`) when it is served, if it is free then. What is no such name is
+    /// not recorded.
+    pub fn record(array: &Named, name: &str) -> io::Result<()> {
+        let Some(number) = number(name) else { return Ok(()) };
+        let directory = runtime::make().map_err(io::Error::other)?;
+        let folder = File::open(&directory)?;
+        flock(&folder, FlockOperation::LockExclusive)?;
+        let path = directory.join(MAP);
+        let entries = match read(&path) {
+            Ok(text) => parse(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        write(&path, &entries, array, number)
+    }
+
     fn take_in(
         directory: &Path,
         array: &Named,

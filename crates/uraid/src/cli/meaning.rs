@@ -102,11 +102,11 @@ const MEANINGS: &[(&[&str], &str)] = &[
         &["reshape", "resize", "extend", "expand", "shrink", "convert"],
         "it does not change the geometry of arrays yet; stop the array and use mdadm --grow",
     ),
+    (&["watch", "events", "event", "alert", "notify", "top"], "`uraid monitor` tells what happens to arrays"),
     (
-        &["watch", "events", "event", "alert", "notify", "top"],
-        "it has no monitor; `uraid serve` logs what happens to members, `uraid detail --json ARRAY` is for scripts",
+        &["log", "logs"],
+        "`uraid history` has what happened, `uraid detail ARRAY` names the file that has the log of the server",
     ),
-    (&["log", "logs", "history"], "`uraid detail ARRAY` names the file that has the log of the server"),
     (
         &["config", "conf", "configure", "mdadm.conf"],
         "it has no configuration file; `uraid detail --brief MEMBER...` prints a line for mdadm.conf",
@@ -114,7 +114,7 @@ const MEANINGS: &[(&[&str], &str)] = &[
     (&["snapshot", "snap"], "it has no snapshots"),
     (&["encrypt", "luks", "crypt"], "it does not encrypt"),
     (&["smart", "smartctl"], "it does not ask drives for SMART; `uraid detail ARRAY` counts their errors"),
-    (&["metrics", "prometheus", "exporter"], "it has no metrics; `uraid detail --json ARRAY` is for scripts"),
+    (&["prometheus", "exporter"], "`uraid metrics` counts for dashboards"),
     (&["undo", "rollback", "revert"], "it cannot undo"),
 ];
 

@@ -5,7 +5,7 @@
 //! Spec: mdadm(8); docs/md/behaviour.md#mdadms-command-line.
 
 mod device_first;
-mod mdadm;
+pub(crate) mod mdadm;
 mod meaning;
 pub(crate) mod no_member;
 mod overview;
@@ -15,6 +15,7 @@ mod word_order;
 use crate::copy::args::{self as copy, CopyArgs};
 use crate::create::args::{self as create, CreateArgs};
 use crate::doctor::args::{self as doctor, DoctorArgs};
+use crate::mdadm::{self as of_mdadm, MdadmArgs};
 use crate::mount::args::{self as mount, MountArgs, UmountArgs};
 use crate::offline::examine::args::{self as examine, ExamineArgs};
 use crate::offline::update::args::{self as update, UpdateArgs};
@@ -26,6 +27,7 @@ use crate::serve::assemble::args::{self as assemble, AssembleArgs};
 use crate::serve::incremental::args::{self as incremental, IncrementalArgs};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
@@ -57,6 +59,8 @@ const LONG_VERSION: &str = concat!(
 
 /// First words that clap answers.
 const CLAPS_OWN: [&str; 5] = ["help", "-h", "--help", "-V", "--version"];
+/// Words with which mdadm explains itself.
+const MDADMS_HELP: [&str; 3] = ["-h", "--help", "--help-options"];
 
 /// The verbs, in the order in which messages name them.
 #[derive(Subcommand, Debug)]
@@ -109,15 +113,18 @@ pub(crate) enum Command {
     /// Wipe superblocks, so that nothing assembles them
     #[command(long_about = zero::ZERO, after_long_help = zero::ZERO_AFTER)]
     ZeroSuperblock(ZeroArgs),
+    /// Take a line of mdadm as it is
+    #[command(long_about = of_mdadm::MDADM, after_long_help = of_mdadm::MDADM_AFTER)]
+    Mdadm(MdadmArgs),
 }
 
 impl Cli {
     /// The command line of this process. Ends the process with exit code 2 if it is wrong, and with 0 after a help text.
     pub(crate) fn read() -> Cli {
-        let words = match mdadm::with_subcommand(std::env::args_os().collect()) {
-            Ok(words) => words,
-            Err(text) => refuse(&text),
-        };
+        let words: Vec<OsString> = std::env::args_os().collect();
+        if let Some(behind) = behind_mdadm(&words) {
+            return Cli::of_mdadm(behind);
+        }
         if let [_, verb, folder] = words.as_slice()
             && verb == "write-pages"
         {
@@ -148,6 +155,63 @@ impl Cli {
             Some(_) | None => error.exit(),
         })
     }
+}
+
+impl Cli {
+    /// A line of mdadm. Ends the process after a help text.
+    fn of_mdadm(behind: &[OsString]) -> Cli {
+        if behind.iter().any(|word| MDADMS_HELP.iter().any(|help| word == help)) {
+            let help = line().get_matches_from(["uraid", "mdadm", "--help"]);
+            debug_assert!(help.subcommand_name().is_none(), "it has ended the process");
+        }
+        Cli { command: Command::Mdadm(MdadmArgs { words: behind.to_vec() }) }
+    }
+
+    /// The line of these words behind the program's name, to which one of mdadm was translated. The error is a sentence.
+    pub(crate) fn of_words(words: &[String]) -> Result<Cli, String> {
+        let words = ["uraid"].into_iter().chain(words.iter().map(String::as_str));
+        let parsed = line().try_get_matches_from(words).and_then(|given| Cli::from_arg_matches(&given));
+        parsed.map_err(|error| sentence(&error))
+    }
+}
+
+/// The words behind mdadm, if the line is mdadm's: if the binary or the first word is called so, or if the words say what
+/// to do in mdadm's way.
+fn behind_mdadm(words: &[OsString]) -> Option<&[OsString]> {
+    let (program, rest) = words.split_first()?;
+    // A server or monitor in the background has this program's file for a name, whatever that is.
+    let is_own = rest.get(1).is_some_and(|word| word == "--detached");
+    if Path::new(program).file_name().is_some_and(|name| name == "mdadm") && !is_own {
+        return Some(rest);
+    }
+    let (first, behind) = rest.split_first()?;
+    if first == "mdadm" {
+        return Some(behind);
+    }
+    let first = first.to_str()?;
+    if line().find_subcommand(first).is_some() || CLAPS_OWN.contains(&first) {
+        return None;
+    }
+    let texts: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_mdadms =
+        if first.starts_with('-') { crate::mdadm::is_option(first) } else { crate::mdadm::has_mode(&texts) };
+    is_mdadms.then_some(rest)
+}
+
+/// What clap says of a line, without its advice: `--size 3X: ...`.
+fn sentence(error: &clap::Error) -> String {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        Some(_) | None => None,
+    };
+    let (option, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    if let (Some(option), Some(value), Some(cause)) = (option, value, error.source()) {
+        return format!("{} {value}: {cause}", option.split(' ').next().unwrap_or_default());
+    }
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let text = lines.join(" ");
+    text.strip_prefix("error: ").map_or(text.clone(), str::to_owned)
 }
 
 /// The definition of the command line, with its help texts.
@@ -182,7 +246,7 @@ fn write_pages(folder: &Path) -> ! {
     }
 }
 
-/// What to type instead of a line of mdadm, or one whose first word is no verb.
+/// What to type instead of a line whose first word is no verb, or whose words come in another order.
 fn instead_of(words: &[OsString]) -> Option<String> {
     let first = words.get(1)?.to_str()?;
     let texts: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
@@ -192,8 +256,8 @@ fn instead_of(words: &[OsString]) -> Option<String> {
     if line().find_subcommand(first).is_some() || CLAPS_OWN.contains(&first) {
         return None;
     }
-    let of_mdadm = mdadm::instead_of_update(words).or_else(|| device_first::instead_of_line(&texts));
-    of_mdadm.or_else(|| meaning::instead_of_word(first)).or_else(|| device_first::instead_of_device(&texts))
+    let of_mdadm = mdadm::instead_of_mode(first);
+    of_mdadm.or_else(|| meaning::instead_of_word(first)).or_else(|| device_first::instead_of_device(first))
 }
 
 /// Ends the process with the exit code of a wrong command line.

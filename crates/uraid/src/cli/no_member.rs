@@ -28,6 +28,7 @@ pub(crate) fn explain(command: &Command) {
         | Command::Operate(_)
         | Command::Assemble(_)
         | Command::Incremental(_)
+        | Command::Mdadm(_)
         | Command::Mount(_)
         | Command::Umount(_)
         | Command::Bench(_) => return,

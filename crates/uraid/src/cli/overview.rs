@@ -25,7 +25,7 @@ const fn row(verbs: &'static [&'static str], about: &'static str) -> Row {
 
 /// What the verbs of a group are for, in at most two lines beside them; the rows. A verb that no row names has a row of its
 /// own behind the verb before it in the definition of the command line. A hidden verb has none.
-const GROUPS: [(&[&str], &[Row]); 8] = [
+const GROUPS: [(&[&str], &[Row]); 9] = [
     (
         &["CREATE", "and start"],
         &[
@@ -80,6 +80,7 @@ const GROUPS: [(&[&str], &[Row]); 8] = [
     (&["MOUNT"], &[row(&["mount", "umount"], "Serve an array and mount its file system; unmount it")]),
     (&["RESCUE"], &[one(&["copy"])]),
     (&["MEASURE"], &[one(&["bench"]), one(&["doctor"])]),
+    (&["MDADM"], &[one(&["mdadm"])]),
 ];
 
 const EXAMPLES: &str = "\

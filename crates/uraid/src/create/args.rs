@@ -126,6 +126,9 @@ pub(crate) struct CreateArgs {
     /// As --run; and allow what is unusual: an array of one member, a raid6 that starts dirty and degraded
     #[arg(short, long)]
     pub force: bool,
+    /// Refuse members that carry something, whatever else is given: mdadm's --force asks about them.
+    #[arg(long, hide = true)]
+    pub no_overwrite: bool,
     #[command(flatten)]
     pub flags: CreateFlags,
     #[command(flatten)]
@@ -138,7 +141,7 @@ pub(crate) struct CreateArgs {
 impl CreateArgs {
     /// Whether what members carry may be lost.
     pub(crate) fn may_overwrite(&self) -> bool {
-        self.run || self.force
+        (self.run || self.force) && !self.no_overwrite
     }
 }
 

@@ -4,6 +4,7 @@
 //! Invariant: every superblock that parses gives a text, however strange its values. A superblock with a wrong checksum
 //! is shown, too, and counts as bad. Spec: docs/md/behaviour.md#mdadms-reports.
 
+mod alone;
 mod areas;
 pub(crate) mod args;
 mod machine;
@@ -83,7 +84,19 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
         complain(error);
     }
     let good: Vec<&Examined> = looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
-    if args.json {
+    let mut are_shown = true;
+    if args.bitmap || args.bad_blocks {
+        let text = if args.bitmap { alone::bitmap } else { alone::bad_blocks };
+        for found in &good {
+            match text(&found.path, &found.areas) {
+                Ok(text) => print(&names::printable_lines(&text)),
+                Err(text) => {
+                    warn(&text);
+                    are_shown = false;
+                }
+            }
+        }
+    } else if args.json {
         let entries = looked.iter().map(|(path, found)| match found {
             Ok(found) => machine::facts(found),
             Err(error) => json!({ "path": path.display().to_string(), "error": with_causes(error) }),
@@ -103,5 +116,5 @@ pub(crate) fn run(args: &ExamineArgs) -> bool {
             warn(&format!("{}: {refusal}", found.path.display()));
         }
     }
-    is_listed && good.len() == looked.len() && good.iter().all(|found| found.refusal.is_none())
+    is_listed && are_shown && good.len() == looked.len() && good.iter().all(|found| found.refusal.is_none())
 }

@@ -27,7 +27,7 @@ const ORDERS: &[(&str, &str)] = &[
     ("parity", "locate, recover > kernel > vector > portable > table > gf256, crc32c"),
     ("serve", "life > overseer > session > frontend > opening > memory > offline > stack > lines > background"),
     ("sim", "proof, crash > scenario > rig > judge > setup > machine > image > reference > random"),
-    ("uraid", "cli > bench, mount > copy, doctor, offline, serve > create, running > arguments, shared"),
+    ("uraid", "cli > mdadm > bench, mount > copy, doctor, offline, serve > create, running > arguments, shared"),
     ("xtask", "runs > bench, dist, proofs, vm > mutants > checks > documents > programs > project"),
 ];
 

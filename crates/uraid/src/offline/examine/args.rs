@@ -19,6 +19,8 @@ EXAMPLES
   uraid examine --brief disk* >> /etc/mdadm/mdadm.conf
   uraid examine --scan
   uraid examine --brief '/disks/*.img'
+  uraid examine --bitmap disk0
+  uraid examine --bad-blocks disk*
 
 FIELDS
   State         clean; or active: written, and not stopped cleanly since
@@ -48,6 +50,13 @@ pub(crate) struct ExamineArgs {
     /// With --brief or --scan: the level, the number of slots and the members too
     #[arg(short, long, requires = "conf_lines")]
     pub verbose: bool,
+    /// The write-intent bitmap alone, in mdadm's lines
+    #[arg(short = 'X', long, visible_alias = "examine-bitmap")]
+    #[arg(conflicts_with_all = ["json", "export", "conf_lines", "verbose", "bad_blocks"])]
+    pub bitmap: bool,
+    /// The list of bad blocks alone, in mdadm's lines
+    #[arg(long, visible_alias = "examine-badblocks", conflicts_with_all = ["json", "export", "conf_lines", "verbose"])]
+    pub bad_blocks: bool,
     #[command(flatten)]
     pub member_timeout: MemberTimeout,
     /// What to look at: files, devices, and what has a superblock in folders and among patterns
