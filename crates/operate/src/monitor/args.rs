@@ -31,18 +31,19 @@ EXAMPLES
   uraid monitor --acknowledge home                        no more daily reminders
 
 EVENTS
-  mailed:      TestMessage DegradedArray SparesMissing Fail FailSpare, and of uraid ArrayFrozen NotAnswering
-               ReadErrors BadBlocks HungMember WriteHole MismatchesFound CheckOverdue
-  not mailed:  DeviceDisappeared NewArray RebuildStarted RebuildNN RebuildFinished SpareActive MoveSpare, and of
-               uraid RebuildAborted SectorsCorrected SlowMember
+  mailed      TestMessage DegradedArray SparesMissing Fail FailSpare; not of mdadm: ArrayFrozen
+              NotAnswering ReadErrors BadBlocks HungMember WriteHole MismatchesFound CheckOverdue
+  not mailed  DeviceDisappeared NewArray RebuildStarted RebuildNN RebuildFinished SpareActive
+              MoveSpare; not of mdadm: RebuildAborted SectorsCorrected SlowMember
 
 PROGRAMS
-  A program is run as `PROGRAM EVENT DEVICE [COMPONENT]`, without a shell, with the event in its environment:
-  URAID_EVENT, _DEVICE, _COMPONENT, _DESCRIPTION, _ARRAY, _UUID, _SEVERITY, _TIME, _PLACES, _MESSAGE;
-  URAID_REPEAT=1 for a reminder; URAID_MAINTENANCE=1 during `uraid maintenance`; URAID_EVENT_ID, which a repeat after a crash has again, with URAID_AGAIN=1.
-  If its exit code is 75, it is told again later. A folder of reactions has one executable for each kind of
-  event, called as the event (RebuildNN for all percentages). Programs must belong to root or this user,
-  and nobody else may be able to write to them.";
+  A program is run as `PROGRAM EVENT DEVICE [COMPONENT]`, without a shell, with the event in its
+  environment: URAID_EVENT, _DEVICE, _COMPONENT, _DESCRIPTION, _ARRAY, _UUID, _SEVERITY, _TIME,
+  _PLACES, _MESSAGE; URAID_REPEAT=1 for a reminder; URAID_MAINTENANCE=1 during `uraid maintenance`;
+  URAID_EVENT_ID, which an event that is told again after a crash has again, with URAID_AGAIN=1.
+  If its exit code is 75, it is told again later. A folder of reactions has one executable for each
+  kind of event, called as the event (RebuildNN for all percentages). Programs must belong to root or
+  to this user, and nobody else may be able to write to them.";
 
 /// Options of `uraid monitor`.
 #[derive(Args, Debug)]
@@ -62,7 +63,7 @@ pub struct MonitorArgs {
     /// A line in the system's log for every event
     #[arg(short = 'y', long)]
     pub syslog: bool,
-    /// Seconds between two looks; what a history says is seen at once [default: MONITORDELAY of the configuration, or 60]
+    /// Seconds between two looks; histories are read as they grow [default: MONITORDELAY, or 60]
     #[arg(short, long, value_name = "SECONDS", value_parser = number::<u64>(1..=86_400))]
     pub delay: Option<u64>,
     /// RebuildNN is told at multiples of this percentage

@@ -40,6 +40,8 @@ pub(crate) struct ArrayMemory {
     pub degraded: Option<Reminder>,
     /// It lacks spares, and that was told.
     pub lacks_spares: bool,
+    /// Its check is overdue, and that was told.
+    pub is_unchecked: bool,
     /// It takes no more writes, and that was told.
     pub is_frozen: bool,
     /// Its process does not answer, and that was told.

@@ -33,7 +33,9 @@ pub(crate) fn due(
     may_share: impl Fn(&Report, &Report, &str) -> bool,
     is_refused: impl Fn(&Moving) -> bool,
 ) -> Option<Moving> {
-    let seen: Vec<(&Report, Sight)> = reports.iter().map(|report| (report, Sight::of(report, None))).collect();
+    let serves = |report: &&Report| report.state.iter().all(|word| !NOT_SERVING.contains(&word.as_str()));
+    let seen: Vec<(&Report, Sight)> =
+        reports.iter().filter(serves).map(|report| (report, Sight::of(report, None))).collect();
     for (taker, to) in seen.iter().filter(|(_, sight)| lacks_spare(sight)) {
         for (giver, from) in seen.iter().filter(|(_, from)| from.server != to.server && is_whole(from)) {
             for spare in from.spares.iter().filter(|spare| may_share(giver, taker, spare)) {
@@ -48,14 +50,17 @@ pub(crate) fn due(
     None
 }
 
-/// Degraded, without a spare, and nothing is being rebuilt.
+/// An array in one of these states neither gives nor takes a spare.
+const NOT_SERVING: [&str; 5] = ["read-only", "frozen", "starting", "stopping", "stopped"];
+
+/// Degraded, without a spare, nothing is being rebuilt, and nobody has announced that members go away for a while.
 fn lacks_spare(sight: &Sight) -> bool {
-    sight.is_degraded() && sight.spares.is_empty() && sight.pass.is_none() && sight.frozen.is_none()
+    sight.is_degraded() && sight.spares.is_empty() && sight.pass.is_none() && !sight.is_in_maintenance
 }
 
 /// Every slot has its member in sync.
 fn is_whole(sight: &Sight) -> bool {
-    sight.has_redundancy && !sight.is_degraded() && sight.frozen.is_none()
+    sight.has_redundancy && !sight.is_degraded()
 }
 
 /// What a step of a move comes to.
@@ -117,4 +122,47 @@ fn remove(uuid: &str, spare: &str) -> Result<(), ClientError> {
 /// What a spare carries is what its array has left there: it may be lost.
 fn add(uuid: &str, spare: &str) -> Result<(), ClientError> {
     client::find(Some(uuid), None)?.add(&[spare.to_owned()], &[FlagChange::default()], true).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample_reports;
+
+    /// The array in this state, as another one of another process.
+    fn report(state: &str, nth: u32) -> Report {
+        let (_, mut report) =
+            sample_reports::reports().into_iter().find(|(name, _)| *name == state).expect("there is one");
+        report.uuid = format!("{nth:08}:00000000:00000000:00000000");
+        if let Some(server) = &mut report.server {
+            server.pid = nth;
+        }
+        report
+    }
+
+    #[test]
+    fn a_spare_moves_from_a_whole_array_to_one_that_is_degraded_and_has_none() {
+        let (give, take) = (report("healthy", 1), report("degraded", 2));
+        let moves = |reports: &[Report]| due(reports, |_, _, _| true, |_| false).is_some();
+        let moving =
+            due(&[give.clone(), take.clone()], |_, _, spare| spare == "/dev/sdf", |_| false).expect("it is due");
+        let expected =
+            Moving { spare: "/dev/sdf".into(), from: give.uuid.clone(), to: take.uuid.clone(), is_returning: false };
+        assert_eq!(moving, expected);
+        assert!(due(&[give.clone(), take.clone()], |_, _, _| false, |_| false).is_none(), "no group in common");
+        assert!(due(&[give.clone(), take.clone()], |_, _, _| true, |_| true).is_none(), "it has just failed");
+        assert!(!moves(&[give.clone(), report("healthy", 3)]), "nobody lacks one");
+        assert!(!moves(&[give.clone(), report("recovering", 3)]), "it has one that is being filled");
+        assert!(!moves(&[report("degraded", 1), take.clone()]), "neither has one");
+        let in_maintenance = Report { maintenance_until: Some(9), ..take.clone() };
+        assert!(!moves(&[give.clone(), in_maintenance]), "its members come back soon");
+        for state in NOT_SERVING {
+            let mut stopped = take.clone();
+            stopped.state.push(state.to_owned());
+            assert!(!moves(&[give.clone(), stopped]), "{state}");
+        }
+        let mut same = take;
+        same.server.clone_from(&give.server);
+        assert!(!moves(&[give, same]), "their own process does that");
+    }
 }

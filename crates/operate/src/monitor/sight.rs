@@ -3,7 +3,9 @@
 //! Owns: [`Sight`], [`Happening`], reading a report. Not here: reading the history (`past`), what follows (`changes`).
 
 use super::event::Place;
+use crate::status::overdue_since;
 use std::collections::{BTreeMap, BTreeSet};
+use uraid_control::dates;
 use uraid_control::protocol::CheckResult;
 use uraid_control::report::{Report, UNANSWERED_MIN};
 
@@ -49,6 +51,8 @@ pub(crate) struct Sight {
     pub health: BTreeMap<String, Health>,
     /// The process that serves it: a new one counts from zero.
     pub server: Option<u32>,
+    /// Days since the last complete check, if these are too many.
+    pub unchecked_days: Option<u64>,
     /// Maintenance was announced.
     pub is_in_maintenance: bool,
     /// Spares that its line in the configuration asks for.
@@ -163,6 +167,7 @@ impl Sight {
             frozen: None,
             last_check: report.last_check.clone(),
             server: report.server.as_ref().map(|server| server.pid),
+            unchecked_days: overdue_since(report, dates::now()).map(|age| age / 86_400),
             is_in_maintenance: report.maintenance_until.is_some(),
             spares_wanted,
             ..Sight::default()

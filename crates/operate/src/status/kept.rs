@@ -13,6 +13,15 @@ use uraid_control::report::Report;
 /// Checks are due each month; a few days later, one is missing.
 const CHECK_AGE_MAX: u64 = 40 * 86_400;
 
+/// The seconds since the last complete check of a running array, if that is too long ago.
+pub(crate) fn overdue_since(report: &Report, now: u64) -> Option<u64> {
+    let checks = report.checks.as_ref()?;
+    // A new array has had no time for one.
+    let last = checks.complete.as_ref().map_or(report.created, |fact| fact.ended);
+    let age = now.saturating_sub(last);
+    (report.is_redundant() && age > CHECK_AGE_MAX && report.check.is_none()).then_some(age)
+}
+
 /// What is said of a running array.
 pub(super) fn of_report(report: &Report, now: u64) -> Vec<Finding> {
     let of_checks = [overdue(report, now), found(report)];
@@ -20,15 +29,9 @@ pub(super) fn of_report(report: &Report, now: u64) -> Vec<Finding> {
 }
 
 fn overdue(report: &Report, now: u64) -> Option<Finding> {
-    let checks = report.checks.as_ref()?;
-    // A new array has had no time for one.
-    let last = checks.complete.as_ref().map_or(report.created, |fact| fact.ended);
-    let age = now.saturating_sub(last);
-    if !report.is_redundant() || age <= CHECK_AGE_MAX || report.check.is_some() {
-        return None;
-    }
+    let age = overdue_since(report, now)?;
     let days = counted(age / 86_400, "day", "days");
-    let state = match &checks.complete {
+    let state = match report.checks.as_ref().and_then(|checks| checks.complete.as_ref()) {
         Some(_) => format!("the last complete check was {days} ago"),
         None => format!("no check is known in the {days} since the array was made"),
     };

@@ -7,6 +7,7 @@ mod kept;
 mod kind;
 
 pub use findings::Finding;
+pub(crate) use kept::overdue_since;
 pub use kind::{Kind, Severity};
 
 use clap::Args;

@@ -185,6 +185,11 @@ impl ArrayMemory {
             news.push(News::of(EventKind::SparesMissing).saying(format!("{found} of {wanted} spares are there")));
         }
         self.lacks_spares = lacks_spares;
+        let was_unchecked = std::mem::replace(&mut self.is_unchecked, sight.unchecked_days.is_some());
+        if let Some(days) = sight.unchecked_days.filter(|_| !was_unchecked) {
+            let text = format!("no complete check for {days} days; `uraid scrub` checks");
+            news.push(News::of(EventKind::CheckOverdue).saying(text));
+        }
         news
     }
 

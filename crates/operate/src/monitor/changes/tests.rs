@@ -306,3 +306,38 @@ fn a_frozen_array_and_a_process_that_does_not_answer_are_told_once() {
     assert_eq!(look(&Seen::Silent, 19), [""; 0]);
     assert_eq!(look(&running("a+0 b+1"), 20), [""; 0]);
 }
+
+#[test]
+fn a_check_that_is_overdue_is_told_once_until_one_has_ended() {
+    let mut memory = known("a+0 b+1");
+    let mut look = |unchecked_days| {
+        let seen = Seen::Running(Box::new(Sight { unchecked_days, ..sight("a+0 b+1") }));
+        words(&changes(&mut memory, &seen, None, &rules(1)))
+    };
+    assert_eq!(look(Some(41)), ["CheckOverdue"]);
+    assert_eq!(look(Some(42)), [""; 0]);
+    assert_eq!(look(None), [""; 0]);
+    assert_eq!(look(Some(41)), ["CheckOverdue"]);
+}
+
+#[test]
+fn records_that_no_report_ever_showed_are_told_and_those_of_maintenance_say_so() {
+    let mut memory = known("a+0 b+1 cs");
+    let mut records = vec![
+        // It failed and was removed between two looks of its server.
+        record(What::Removed { path: "b".into() }),
+        // So short that its beginning was not seen.
+        ended("recovery", true, 0),
+        active("c", 1),
+        added("d"),
+        record(What::Failed { path: "d".into(), was_spare: true, reason: Some("by command".into()) }),
+        record(What::Replaced { path: "a".into() }),
+        active("e", 0),
+    ];
+    records.iter_mut().for_each(|record| record.is_in_maintenance = true);
+    let news = changes(&mut memory, &running("e+0 c+1 a- d-"), Some(&records), &rules(9));
+    assert_eq!(words(&news), ["Fail b", "RebuildFinished", "SpareActive c", "FailSpare d", "SpareActive e"]);
+    assert!(news.iter().all(|news| news.is_in_maintenance && news.time.is_some()));
+    assert_eq!(news[3].description.as_deref(), Some("by command"));
+    assert_eq!(words(&changes(&mut memory, &running("e+0 c+1 a- d-"), Some(&[]), &rules(30))), [""; 0]);
+}
