@@ -170,6 +170,9 @@ fn a_spare_joins_and_a_device_that_has_gone_leaves() {
     let is_whole = || scene.detail().matches("active sync").count() == 2;
     wait(is_whole).unwrap_or_else(|()| panic!("{}", scene.detail()));
     scene.incremental("--fail m0").expect_refused(&["no running array has it as a member"]);
+    // One that the array has failed already.
+    scene.scratch.uraid(["fail", "home", "1"]).expect_done();
+    scene.incremental("--fail m1").expect_done();
 }
 
 #[test]

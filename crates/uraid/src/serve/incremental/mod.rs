@@ -110,7 +110,8 @@ fn take_in(device: &str, args: &IncrementalArgs, config: &Config) -> Result<Exit
     let by_devices = || {
         is_device_line(config, &names) && listed.is_none_or(|line| names.iter().any(|name| line.admits_member(name)))
     };
-    if !is_of_line(line, &names) && !(line.members.is_empty() && by_devices()) {
+    let is_admitted = is_of_line(line, &names) || (line.members.is_empty() && by_devices());
+    if !is_admitted {
         return Err(refused(&start.label));
     }
     let uuid = array.superblock.set_uuid;
@@ -203,13 +204,14 @@ fn take_out(device: &str, aliases: &[String]) -> Result<ExitCode, IncrementalErr
     let all = client::ask_all(WAITER_TIME_MAX)?;
     all.silent.iter().for_each(|silent| complain(&silent.error));
     for report in &all.reports {
-        for path in paths_in(report, &paths) {
+        for (path, is_faulty) in paths_in(report, &paths) {
             is_known = true;
             let mut client = client::find(Some(&report.name), None)?;
             let members = [path.clone()];
-            // A member that cannot be spared stays, and the array goes on as far as it can.
-            client.fail(&members)?;
-            client.remove(&members)?;
+            // A member that cannot be spared stays, and the array goes on as far as it can. The array may have failed the
+            // device meanwhile, and then it only has to go.
+            let failed = if is_faulty { Ok(()) } else { client.fail(&members).map(drop) };
+            client.remove(&members).map_err(|error| failed.err().unwrap_or(error))?;
             warn(&format!("{}: {path} has gone: it is failed and removed", report.name));
         }
     }
@@ -221,10 +223,10 @@ fn both(name: &str) -> [String; 2] {
     [name.to_owned(), client::member_path(name)]
 }
 
-/// The members of an array that have one of these paths.
-fn paths_in(report: &Report, paths: &[String]) -> Vec<String> {
+/// The members of an array that have one of these paths, and whether each has failed.
+fn paths_in(report: &Report, paths: &[String]) -> Vec<(String, bool)> {
     let its = report.members.iter().filter(|member| paths.iter().any(|path| member.is_called(path)));
-    its.filter_map(|member| member.path.clone()).collect()
+    its.filter_map(|member| Some((member.path.clone()?, member.state.contains("faulty")))).collect()
 }
 
 /// What was found on one device.
