@@ -56,8 +56,11 @@ pub(super) fn code_of(error: &(dyn Error + 'static)) -> ExitCode {
     if error.is::<WrongWords>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// What `--test` compares: each member's path, slot and state.
-fn members(arrays: &[String]) -> Option<Vec<(Option<String>, Option<u16>, String)>> {
+/// What `--test` compares of a member: its path, slot and state.
+type Compared = (Option<String>, Option<u16>, String);
+
+/// The members of the first array.
+fn members(arrays: &[String]) -> Option<Vec<Compared>> {
     let mut client = client::find(arrays.first().map(String::as_str), None).ok()?;
     let members = client.status().ok()?.members;
     Some(members.into_iter().map(|member| (member.path, member.slot, member.state)).collect())

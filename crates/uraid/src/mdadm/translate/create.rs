@@ -182,15 +182,11 @@ fn check_values(line: &Line) -> Result<(), Refusal> {
         }
         Some(_) | None => {}
     }
-    match line.value(Opt::ConsistencyPolicy) {
-        Some("journal") => {
-            return missing(
-                "--consistency-policy=journal: uraid has no journal: --consistency-policy=ppl leaves a raid5 no \
-                            write hole"
-                    .into(),
-            );
-        }
-        Some(_) | None => {}
+    if line.value(Opt::ConsistencyPolicy) == Some("journal") {
+        return missing(
+            "--consistency-policy=journal: uraid has no journal: --consistency-policy=ppl leaves a raid5 no write hole"
+                .into(),
+        );
     }
     if line.value(Opt::DataOffset) == Some("variable") {
         return missing("--data-offset=variable: uraid has one offset for all members: use --data-offset=SIZE".into());
