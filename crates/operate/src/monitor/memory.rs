@@ -14,6 +14,8 @@ pub(crate) struct ArrayMemory {
     pub name: String,
     /// `/dev/md/home`
     pub device: String,
+    /// What else it is called.
+    pub aliases: BTreeSet<String>,
     /// Empty: it was never seen.
     pub uuid: String,
     /// `raid6`
@@ -104,6 +106,24 @@ impl ArrayMemory {
     /// Its name as a word of the command line may have it.
     pub(crate) fn is_called(&self, word: &str) -> bool {
         let plain = |text: &str| text.replace(':', "").to_ascii_lowercase();
-        word == self.name || word == self.device || (!self.uuid.is_empty() && plain(word) == plain(&self.uuid))
+        let is_name = word == self.name || word == self.device || self.aliases.contains(word);
+        is_name || (!self.uuid.is_empty() && plain(word) == plain(&self.uuid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_that_does_not_run_is_still_called_as_when_it_ran() {
+        let aliases = ["box:home", "md127", "/dev/md127"].map(str::to_owned).into();
+        let uuid = "10111213:14151617:18191a1b:1c1d1e1f".to_owned();
+        let (name, device) = ("home".to_owned(), "/dev/md/home".to_owned());
+        let memory = ArrayMemory { name, device, aliases, uuid, ..ArrayMemory::default() };
+        for word in ["home", "/dev/md/home", "box:home", "md127", "/dev/md127", "1011121314151617:18191A1B1C1D1E1F"] {
+            assert!(memory.is_called(word), "{word}");
+        }
+        assert!(!memory.is_called("md126") && !memory.is_called("") && !ArrayMemory::default().is_called("home"));
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Sight {
     pub name: String,
     /// `/dev/md/home`
     pub device: String,
+    /// What else it is called: `box:home`, `md127`, `/dev/md127`.
+    pub aliases: BTreeSet<String>,
     /// Four groups of eight hex digits.
     pub uuid: String,
     /// `raid6`
@@ -159,6 +161,7 @@ impl Sight {
         let mut sight = Sight {
             name: report.name.clone(),
             device: report.dev_path(),
+            aliases: report.device.iter().flat_map(|md| [md.clone(), format!("/dev/{md}")]).collect(),
             uuid: report.uuid.clone(),
             level: report.level.clone(),
             has_redundancy: !matches!(report.level.as_str(), "linear" | "raid0"),
@@ -172,6 +175,7 @@ impl Sight {
             spares_wanted,
             ..Sight::default()
         };
+        sight.aliases.insert(report.set_name.clone());
         if report.state.iter().any(|word| word == "frozen") {
             sight.frozen = Some(report.frozen.clone().unwrap_or_else(|| "it takes no more writes".to_owned()));
         }

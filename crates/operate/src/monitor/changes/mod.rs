@@ -135,6 +135,7 @@ impl ArrayMemory {
     fn identify(&mut self, sight: &Sight) {
         self.name.clone_from(&sight.name);
         self.device.clone_from(&sight.device);
+        self.aliases.clone_from(&sight.aliases);
         self.uuid.clone_from(&sight.uuid);
         self.level.clone_from(&sight.level);
         self.has_redundancy = sight.has_redundancy;
