@@ -12,6 +12,7 @@ pub mod monitor;
 mod sample_reports;
 pub mod scrub;
 pub mod status;
+mod watch;
 
 use clap::Subcommand;
 use history::HistoryArgs;
@@ -22,6 +23,7 @@ use scrub::ScrubArgs;
 use status::StatusArgs;
 use std::error::Error;
 use std::process::ExitCode;
+use watch::WatchArgs;
 
 /// The verbs, in the order in which messages name them.
 #[derive(Subcommand, Debug)]
@@ -44,6 +46,9 @@ pub enum Operate {
     /// Give metrics of running arrays to Prometheus
     #[command(long_about = metrics::METRICS, after_long_help = metrics::METRICS_AFTER)]
     Metrics(MetricsArgs),
+    /// Watch arrays on a live screen
+    #[command(long_about = watch::WATCH, after_long_help = watch::WATCH_AFTER)]
+    Watch(WatchArgs),
 }
 
 impl Operate {
@@ -56,6 +61,7 @@ impl Operate {
             Operate::Scrub(args) => scrub::run(args),
             Operate::Maintenance(args) => maintenance::run(args),
             Operate::Metrics(args) => Ok(metrics::run(args)?),
+            Operate::Watch(args) => Ok(watch::run(args)?),
         }
     }
 }

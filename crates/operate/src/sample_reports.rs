@@ -96,7 +96,12 @@ pub(crate) fn reports() -> Vec<(&'static str, Report)> {
             "recovering",
             with(json!({"state": ["active", "degraded", "recovering"], "members": rebuilding, "recovery": half()})),
         ),
-        ("resync pending", with(json!({"state": ["active", "resyncing"], "resync": half(), "passes_frozen": true}))),
+        (
+            "resync pending",
+            with(
+                json!({"state": ["active", "resyncing"], "resync": half(), "passes_frozen": true, "maintenance_until": 1_700_009_000}),
+            ),
+        ),
         ("resyncing", with(json!({"state": ["active", "resyncing"], "resync": half()}))),
         ("checking", with(json!({"state": ["clean", "checking"], "check": half()}))),
         ("replacement", with(json!({"state": ["clean", "recovering"], "members": replacing, "recovery": half()}))),

@@ -35,3 +35,5 @@ mod status;
 mod taking_in;
 #[path = "operate/units.rs"]
 mod units;
+#[path = "operate/watch.rs"]
+mod watch;

@@ -3,7 +3,7 @@
 
 use super::family::{Families, Labels};
 use super::names;
-use uraid_control::protocol::CheckResult;
+use uraid_control::protocol::{CheckRecord, CheckResult};
 use uraid_control::report::Report;
 
 /// The words of `uraid_array_state`.
@@ -33,7 +33,7 @@ impl Of {
 }
 
 /// Adds those of one array.
-pub(super) fn add(families: &mut Families, of: &Of, report: &Report) {
+pub(super) fn add(families: &mut Families, of: &Of, report: &Report, checks: Option<&CheckRecord>) {
     let mut info = of.labels();
     info.extend([
         ("uuid", report.uuid.clone()),
@@ -62,8 +62,18 @@ pub(super) fn add(families: &mut Families, of: &Of, report: &Report) {
         families.whole(names::BITMAP_DIRTY, of.labels(), chunk * bitmap.dirty);
     }
     passes(families, of, report);
-    if let Some(last) = &report.last_check {
-        check(families, of, last);
+    if let Some(until) = report.maintenance_until {
+        families.whole(names::MAINTENANCE, of.labels(), until);
+    }
+    match (checks.and_then(|checks| checks.complete.as_ref()), &report.last_check) {
+        (Some(fact), _) => {
+            let kind = &fact.result.kind;
+            families.whole(names::CHECK_FINISHED, of.with("kind", kind), fact.ended);
+            families.whole(names::CHECK_SECONDS, of.with("kind", kind), fact.seconds);
+            check(families, of, &fact.result);
+        }
+        (None, Some(last)) => check(families, of, last),
+        (None, None) => {}
     }
     requests(families, of, report);
 }
@@ -87,7 +97,7 @@ fn passes(families: &mut Families, of: &Of, report: &Report) {
 }
 
 /// What the last check or repair has found, as far as it is known without its time.
-pub(super) fn check(families: &mut Families, of: &Of, last: &CheckResult) {
+fn check(families: &mut Families, of: &Of, last: &CheckResult) {
     let bytes = |sectors: u64| sectors.saturating_mul(512);
     families.whole(names::CHECK_COMPLETE, of.with("kind", &last.kind), (last.end == "complete").into());
     families.whole(names::CHECK_MISMATCHED, of.with("kind", &last.kind), bytes(last.mismatched));

@@ -51,15 +51,13 @@ pub(crate) enum Value {
 
 /// All samples of a scrape.
 #[derive(Debug, Default)]
-pub(crate) struct Families(BTreeMap<&'static str, (Name, Vec<(Labels, Value)>)>);
+pub(crate) struct Families(BTreeMap<&'static str, (Name, BTreeMap<Labels, Value>)>);
 
 impl Families {
     /// Adds a sample. If the family has one with these labels, that one stays: a second one would make the scrape fail.
     pub(crate) fn add(&mut self, name: Name, labels: Labels, value: Value) {
-        let (_, samples) = self.0.entry(name.name).or_insert_with(|| (name, Vec::new()));
-        if samples.iter().all(|(other, _)| *other != labels) {
-            samples.push((labels, value));
-        }
+        let (_, samples) = self.0.entry(name.name).or_insert_with(|| (name, BTreeMap::new()));
+        samples.entry(labels).or_insert(value);
     }
 
     pub(crate) fn whole(&mut self, name: Name, labels: Labels, value: u64) {

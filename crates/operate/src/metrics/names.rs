@@ -45,8 +45,11 @@ names! {
     PASS_DONE: Gauge "uraid_pass_progress_ratio" "How much of the pass is done, from 0 to 1.";
     PASS_REMAINING: Gauge "uraid_pass_remaining_seconds" "When the pass ends at its present speed.";
     PASS_SPEED: Gauge "uraid_pass_speed_bytes_per_second" "How fast the pass moves over each member.";
+    MAINTENANCE: Gauge "uraid_maintenance_until_timestamp_seconds" "Until when no spare starts, while that is announced.";
     PASSES_PAUSED: Gauge "uraid_passes_paused" "1 while passes are paused by command.";
 
+    CHECK_FINISHED: Gauge "uraid_check_last_finished_timestamp_seconds" "When the last whole check or repair ended.";
+    CHECK_SECONDS: Gauge "uraid_check_last_duration_seconds" "How long it ran, without pauses between its parts.";
     CHECK_COMPLETE: Gauge "uraid_check_last_complete" "1 if the last check or repair came to its end.";
     CHECK_MISMATCHED: Gauge "uraid_check_last_mismatched_bytes" "Bytes of a member at which copies or parity differ.";
     CHECK_CORRECTED: Gauge "uraid_check_last_corrected_bytes" "Bytes that the last repair has written over them.";

@@ -5,8 +5,11 @@
 use super::array::{self, Of};
 use super::family::{Families, Labels};
 use super::{md, members, names, process};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use uraid_control::client::{self, AllAsked, ClientError};
+use uraid_control::history;
+use uraid_control::protocol::CheckRecord;
 use uraid_control::report::Report;
 
 /// How long a scrape waits for the arrays. A server waits at most two seconds for slow members; Prometheus waits ten.
@@ -17,6 +20,8 @@ pub(super) struct Scrape {
     pub(super) reports: Vec<Report>,
     /// The names of those that have not.
     pub(super) silent: Vec<String>,
+    /// By UUID: what is kept of checks.
+    pub(super) checks: BTreeMap<String, CheckRecord>,
     /// How long it took to ask them.
     pub(super) took: Duration,
 }
@@ -27,7 +32,11 @@ impl Scrape {
         let begun = Instant::now();
         let AllAsked { reports, silent } = client::ask_all(TIME_MAX)?;
         let silent = silent.into_iter().map(|unasked| unasked.name).collect();
-        Ok(Scrape { reports, silent, took: begun.elapsed() })
+        // Without a state directory, or with a file that cannot be read, nothing is known of checks that were: `uraid
+        // history` says why.
+        let kept = |report: &Report| Some((report.uuid.clone(), history::read_checks(&report.uuid).ok()?));
+        let checks = reports.iter().filter_map(kept).collect();
+        Ok(Scrape { reports, silent, checks, took: begun.elapsed() })
     }
 
     /// All samples.
@@ -40,7 +49,7 @@ impl Scrape {
         for report in &self.reports {
             let of = Of { device: device(report), array: report.name.clone() };
             md::add(&mut families, &of.device, report);
-            array::add(&mut families, &of, report);
+            array::add(&mut families, &of, report, self.checks.get(&report.uuid));
             members::add(&mut families, &of, report);
             let pid = report.server.as_ref().map(|server| server.pid);
             process::add(&mut families, &of, report, !pids.contains(&pid));
@@ -64,11 +73,18 @@ mod tests {
     use super::*;
     use crate::sample_reports;
     use std::collections::BTreeSet;
+    use uraid_control::protocol::CheckFact;
     use uraid_control::report::Report;
 
     fn of(reports: Vec<Report>, silent: &[&str]) -> Scrape {
         let silent = silent.iter().map(|name| (*name).to_owned()).collect();
-        Scrape { reports, silent, took: Duration::from_millis(2) }
+        let fact = |report: &Report| {
+            let result = report.last_check.clone()?;
+            let complete = Some(CheckFact { began: 1_700_000_000, ended: 1_700_003_600, seconds: 1800, result });
+            Some((report.uuid.clone(), CheckRecord { complete, partial: None }))
+        };
+        let checks = reports.iter().filter_map(fact).collect();
+        Scrape { reports, silent, checks, took: Duration::from_millis(2) }
     }
 
     /// The value of a sample, as text; `None`: it is not there.

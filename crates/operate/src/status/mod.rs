@@ -39,6 +39,11 @@ EXAMPLES
 /// How long servers are waited for. They answer at once, or after two seconds if members or threads are slow.
 const TIME_MAX: Duration = Duration::from_secs(4);
 
+/// What is said of a running array, the worst first, as far as its report tells.
+pub(crate) fn findings_of(report: &Report) -> Vec<Finding> {
+    findings::of_report(report, Vec::new())
+}
+
 /// Options of `uraid status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
