@@ -109,7 +109,7 @@ const MEANINGS: &[(&[&str], &str)] = &[
     ),
     (
         &["config", "conf", "configure", "mdadm.conf"],
-        "it has no configuration file; `uraid detail --brief MEMBER...` prints a line for mdadm.conf",
+        "`uraid assemble --scan` starts the arrays of mdadm.conf, `uraid examine --scan` prints lines for it",
     ),
     (&["snapshot", "snap"], "it has no snapshots"),
     (&["encrypt", "luks", "crypt"], "it does not encrypt"),
