@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """What programs that read mdadm's words understand of uraid's.
 
-Usage: read.py FOLDER PROGRAMS. FOLDER has `mdstat` (the text of `uraid mdstat`), `detail-N` (that of `uraid detail`) and
-`report.json` (the objects of `uraid mdstat --json`, taken before and after the text). Each reader is run unchanged, and
-what it understood is compared with the JSON. PROGRAMS has those that are not Python's. Prints a line for each reader: `jc: ok`, or what is wrong.
+Usage: read.py FOLDER PROGRAMS. FOLDER has `mdstat` (the text of `uraid mdstat`), `detail-N` (that of `uraid detail`),
+`detail-export-N`, `detail-scan`, `examine-export-N-NUMBER` and `examine-brief-N` of the members, `metrics` (that of
+`uraid metrics --once`) and `report.json` (the objects of `uraid mdstat --json`, taken before and after the text). What a
+reader understood is compared with the JSON. A reader that is a package is run unchanged; libblockdev, udisks, curtin and
+ReaR, which are none that runs without a system of its own, are the keys, columns and patterns that they look for, in words
+of this file. PROGRAMS has those that are not Python's. Prints a line for each reader: `jc: ok`, or what is wrong.
 
 A figure that moves between the two reports may be anything between them.
 """
@@ -230,7 +233,153 @@ def check_raid():
         equal("exit code", done.returncode, 0)
 
 
-READERS = {"procfs": procfs, "check_raid": check_raid, "pymdstat": pymdstat, "mdstat": mdstat, "insights": insights, "jc": jc}
+def pairs(name):
+    """Lines KEY=VALUE."""
+    lines = (FOLDER / name).read_text().splitlines()
+    wrong = [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_]+=.*", line)]
+    equal(f"{name}: lines that are no KEY=VALUE", wrong, [])
+    found = dict(line.split("=", 1) for line in lines)
+    equal(f"{name}: keys", len(found), len(lines))
+    return found
+
+
+def examined(number):
+    """The members of an array that were examined: their numbers and the file of each."""
+    files = sorted(FOLDER.glob(f"examine-export-{number}-*"))
+    return {int(file.name.rsplit("-", 1)[1]): file.name for file in files}
+
+
+def uuid_by_four(uuid):
+    """libblockdev makes the usual form of an UUID of mdadm's four groups."""
+    digits = uuid.replace(":", "")
+    equal("digits of an UUID", len(digits), 32)
+    return "-".join([digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]])
+
+
+def libblockdev():
+    for number, report in enumerate(BEFORE):
+        # Detail: it splits lines at the first " : ", and reads these as numbers.
+        lines = (FOLDER / f"detail-{number}").read_text().splitlines()
+        table = {key.strip(): value.strip() for key, _, value in (line.partition(" : ") for line in lines) if value}
+        equal("level", table["Raid Level"], report["level"])
+        equal("version", table["Version"], report["metadata"])
+        equal("size", int(table["Array Size"].split()[0]), blocks(report))
+        equal("devices", int(table["Raid Devices"]), report["raid_devices"])
+        equal("total", int(table["Total Devices"]), len(present(report)))
+        equal("active", int(table["Active Devices"]), in_sync(report))
+        failed = sum(member["state"] == "faulty" for member in report["members"])
+        equal("failed", int(table["Failed Devices"]), failed)
+        int(table["Working Devices"]), int(table["Spare Devices"])
+        equal("clean", "clean" in table["State"] or "active" in table["State"] or "read" in table["State"], True)
+        equal("uuid", uuid_by_four(table["UUID"]), uuid_by_four(report["uuid"]))
+        # Examine: keys, and the second word of the ARRAY line.
+        for file in examined(number).values():
+            found = pairs(file)
+            equal("devices", int(found["MD_DEVICES"]), report["raid_devices"])
+            equal("level", found["MD_LEVEL"], report["level"])
+            equal("uuid", uuid_by_four(found["MD_UUID"]), uuid_by_four(report["uuid"]))
+            uuid_by_four(found["MD_DEV_UUID"])
+            int(found["MD_EVENTS"]), int(found["MD_UPDATE_TIME"])
+            equal("size", re.fullmatch(r"[0-9.]+[KMGT]?B", found["MD_ARRAY_SIZE"]) is not None, True)
+        brief = (FOLDER / f"examine-brief-{number}").read_text().split()
+        equal("line", brief[0], "ARRAY")
+        equal("name", brief[1].removeprefix("/dev/md/"), report["name"])
+        metadata = [word.split("=")[1] for word in brief if word.startswith("metadata=")]
+        equal("metadata", metadata, [report["metadata"]])
+
+
+def udisks():
+    # Properties that udev's rules import from `--export`.
+    for number, report in enumerate(BEFORE):
+        found = pairs(f"detail-export-{number}")
+        equal("level", found["MD_LEVEL"], report["level"])
+        equal("devices", int(found["MD_DEVICES"]), report["raid_devices"])
+        equal("uuid", found["MD_UUID"], report["uuid"])
+        equal("name", found["MD_NAME"].rsplit(":", 1)[-1], report["name"])
+        equal("metadata", found["MD_METADATA"], report["metadata"])
+        for file in examined(number).values():
+            member = pairs(file)
+            equal("the array of a member", (member["MD_UUID"], member["MD_NAME"]), (found["MD_UUID"], found["MD_NAME"]))
+
+
+def curtin():
+    for number, report in enumerate(BEFORE):
+        found = pairs(f"detail-export-{number}")
+        devices = {key[:-4]: value for key, value in found.items() if re.fullmatch(r"MD_DEVICE_\w+_DEV", key)}
+        roles = {key[:-5]: value for key, value in found.items() if re.fullmatch(r"MD_DEVICE_\w+_ROLE", key)}
+        equal("one role for each device", sorted(devices), sorted(roles))
+        working = [member for member in present(report) if member["state"] != "faulty"]
+        named = set(devices.values()) - {m["path"] for m in present(report) if m["state"] == "faulty"}
+        equal("devices", named, {member["path"] for member in working})
+        spares = {devices[key] for key, role in roles.items() if role == "spare"}
+        equal("spares", spares >= {m["path"] for m in report["members"] if m["state"] == "spare"}, True)
+        slots = {devices[key]: int(role) for key, role in roles.items() if role != "spare"}
+        for member in report["members"]:
+            if member["state"] == "active sync":
+                equal("role", slots[member["path"]], member["slot"])
+
+
+def rear():
+    # `while read array device rest`, then fields of the text between colons, without blanks.
+    lines = [line.split(None, 2) for line in (FOLDER / "detail-scan").read_text().splitlines()]
+    equal("arrays", sorted(words[1].removeprefix("/dev/md/") for words in lines), sorted(r["name"] for r in BEFORE))
+    for array, _, rest in lines:
+        equal("array", array in ("ARRAY", "INACTIVE-ARRAY"), True)
+        equal("metadata", re.search(r"metadata=(\S+)", rest)[1] in {report["metadata"] for report in BEFORE}, True)
+        equal("uuid", re.search(r"UUID=(\S+)", rest)[1] in {report["uuid"] for report in BEFORE}, True)
+    for number, report in enumerate(BEFORE):
+        text = (FOLDER / f"detail-{number}").read_text()
+
+        def cut(label):
+            line = next(line for line in text.splitlines() if label in line)
+            return line.replace(" ", "").split(":", 1)[1]
+
+        equal("level", cut("Raid Level"), report["level"])
+        equal("uuid", cut("UUID"), report["uuid"])
+        equal("devices", int(cut("Raid Devices")), report["raid_devices"])
+        if report["level"] not in ("raid1", "linear"):
+            equal("chunk", int(re.sub("[a-zA-Z]", "", cut("Chunk Size"))) * 2, report["chunk_sectors"])
+        rows = text.split("RaidDevice State\n")[1].split("\n")
+        last = [row.split()[-1] for row in rows if row and not row.split()[-1] == "removed"]
+        equal("paths", last, [member["path"] for member in present(report)])
+
+
+def samples():
+    """The samples of the metrics: the name with labels, and the value."""
+    lines = [line for line in (FOLDER / "metrics").read_text().splitlines() if not line.startswith("#")]
+    return {key: float(value) for key, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def node_md():
+    """`uraid metrics` says of md what procfs understands in the text."""
+    done = subprocess.run([PROGRAMS / "procfs" / "read", FOLDER], capture_output=True, text=True, check=True)
+    found = samples()
+    states = {"active": "active", "inactive": "inactive", "recovering": "recovering", "resyncing": "resync", "checking": "check"}
+    for device in json.loads(done.stdout):
+        label = f'{{device="{device["Name"]}"'
+        for activity, state in states.items():
+            value = found[f'node_md_state{label},state="{state}"}}']
+            equal(f"state {state}", value, float(device["ActivityState"] == activity))
+        disks = {"active": "DisksActive", "failed": "DisksFailed", "spare": "DisksSpare", "down": "DisksDown"}
+        for state, key in disks.items():
+            equal(f"disks {state}", found[f'node_md_disks{label},state="{state}"}}'], device[key])
+        equal("required", found[f"node_md_disks_required{label}}}"], device["DisksTotal"])
+        equal("blocks", found[f"node_md_blocks{label}}}"], device["BlocksTotal"])
+        synced = found[f"node_md_blocks_synced{label}}}"]
+        if device["BlocksSynced"] in (0, device["BlocksTotal"]):
+            equal("synced", synced, device["BlocksSynced"])
+
+
+def promtool():
+    text = (FOLDER / "metrics").read_text()
+    program = PROGRAMS / "prometheus" / "usr/bin/promtool"
+    done = subprocess.run([program, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    # Its advice on the names of node_exporter's and of a ratio is no error.
+    equal("exit code", (done.returncode, done.stdout + done.stderr), (0, ""))
+
+
+READERS = {"libblockdev": libblockdev, "udisks": udisks, "curtin": curtin, "rear": rear, "node_md": node_md, "promtool": promtool,
+           "procfs": procfs, "check_raid": check_raid, "pymdstat": pymdstat, "mdstat": mdstat, "insights": insights, "jc": jc}
 status = 0
 for name, read in READERS.items():
     try:

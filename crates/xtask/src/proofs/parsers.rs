@@ -16,8 +16,11 @@ use std::time::{Duration, Instant};
 const PYTHON: [&str; 4] = ["jc==1.26.1", "pymdstat==0.5.1", "mdstat==1.0.4", "insights-core==3.8.4"];
 /// Debian's package of check_raid.
 const CHECK_RAID: &str = "monitoring-plugins-contrib";
-/// How many readers there are: these, procfs of node_exporter, and check_raid.
-const READERS: u64 = 6;
+/// Debian's package with promtool.
+const PROMETHEUS: &str = "prometheus";
+/// How many readers there are: these, procfs of node_exporter, check_raid, promtool, our metrics of md beside procfs, and
+/// what libblockdev, udisks, curtin and ReaR look for.
+const READERS: u64 = 12;
 /// How often the texts are taken anew, if the array changes meanwhile.
 const TRIES: usize = 40;
 /// How often a pass that has just begun is looked at, one look right after the other.
@@ -136,16 +139,26 @@ fn get(programs: &Path) -> Result<(), String> {
         go.current_dir(root().join("tests/parsers/procfs")).args(["build", "-o"]).arg(procfs.join("read")).arg(".");
         done(&mut go, "procfs of node_exporter is missing")?;
     }
-    let check_raid = programs.join("check_raid");
-    if !check_raid.is_dir() {
-        let mut download = Command::new("apt-get");
-        download.current_dir(programs).args(["-qq", "download", CHECK_RAID]);
-        done(&mut download, "check_raid is missing: `apt-get update` may be due")?;
-        let package = fs::read_dir(programs).map_err(text)?.filter_map(Result::ok).map(|entry| entry.path());
-        let package = package.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
-        let package = package.ok_or("apt-get downloaded no package of check_raid")?;
-        done(Command::new("dpkg-deb").arg("-x").arg(package).arg(&check_raid), "check_raid is missing")?;
+    unpack(programs, CHECK_RAID, "check_raid")?;
+    unpack(programs, PROMETHEUS, "prometheus")
+}
+
+/// Gets a package of Debian's, and unpacks it into this folder.
+fn unpack(programs: &Path, package: &str, folder: &str) -> Result<(), String> {
+    let (text, target) = (|error: std::io::Error| error.to_string(), programs.join(folder));
+    if target.is_dir() {
+        return Ok(());
     }
+    let mut download = Command::new("apt-get");
+    download.current_dir(programs).args(["-qq", "download", package]);
+    done(&mut download, &format!("{folder} is missing: `apt-get update` may be due"))?;
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&format!("{package}_")) && name.ends_with(".deb")
+    };
+    let file = fs::read_dir(programs).map_err(text)?.filter_map(Result::ok).map(|entry| entry.path()).find(is_it);
+    let file = file.ok_or(format!("apt-get downloaded no package of {folder}"))?;
+    done(Command::new("dpkg-deb").arg("-x").arg(file).arg(&target), &format!("{folder} is missing"))?;
     Ok(())
 }
 
@@ -177,7 +190,8 @@ impl Drop for Scene {
 impl Scene {
     fn uraid(&self, words: &str) -> Command {
         let mut command = Command::new(target().join("debug/uraid"));
-        command.env("URAID_RUNTIME_DIR", self.folder.join("run")).current_dir(&self.folder);
+        command.env("URAID_RUNTIME_DIR", self.folder.join("run")).env("URAID_STATE_DIR", self.folder.join("state"));
+        command.current_dir(&self.folder);
         let member = |word: &str| word.strip_prefix('@').map_or(word.to_owned(), str::to_owned);
         command.args(words.split_whitespace().map(member));
         command
@@ -230,7 +244,10 @@ impl Scene {
             for (at, report) in reports.as_array().into_iter().flatten().enumerate() {
                 let name = report["name"].as_str().unwrap_or_default();
                 fs::write(folder.join(format!("detail-{at}")), self.said(&format!("detail {name}"))?).map_err(text)?;
+                self.take_exports(&folder, at, name, report)?;
             }
+            fs::write(folder.join("detail-scan"), self.said("detail --scan")?).map_err(text)?;
+            fs::write(folder.join("metrics"), self.said("metrics --once")?).map_err(text)?;
             let after = self.said("mdstat --json")?;
             let later: serde_json::Value = serde_json::from_str(&after).map_err(|error| error.to_string())?;
             let has_word = state.word.is_empty() || shape(&reports).contains(&format!("\"{}\"", state.word));
@@ -244,6 +261,24 @@ impl Scene {
             }
         }
         Err("the arrays do not keep their state".to_owned())
+    }
+}
+
+impl Scene {
+    /// What programs read that look at one array or member: keys, and lines for mdadm.conf.
+    fn take_exports(&self, folder: &Path, at: usize, name: &str, report: &serde_json::Value) -> Result<(), String> {
+        let write = |file: String, text: String| fs::write(folder.join(file), text).map_err(|error| error.to_string());
+        write(format!("detail-export-{at}"), self.said(&format!("detail --export {name}"))?)?;
+        let members = report["members"].as_array().into_iter().flatten();
+        let working = members.filter(|member| member["path"].is_string() && member["state"] != "faulty");
+        let mut paths = Vec::new();
+        for member in working {
+            let path = member["path"].as_str().unwrap_or_default();
+            let number = &member["number"];
+            write(format!("examine-export-{at}-{number}"), self.said(&format!("examine --export {path}"))?)?;
+            paths.push(path);
+        }
+        write(format!("examine-brief-{at}"), self.said(&format!("examine --brief {}", paths.join(" ")))?)
     }
 }
 
