@@ -238,7 +238,8 @@ mod tests {
     #[test]
     fn a_get_of_metrics_is_served_and_what_else_comes_is_refused_by_its_status() {
         let long: &'static [u8] = Box::leak(vec![b'a'; HEAD_BYTES_MAX + 1].into_boxed_slice());
-        let cases: [(&[&'static [u8]], Result<Form, Option<Refusal>>); 14] = [
+        type Case<'a> = (&'a [&'static [u8]], Result<Form, Option<Refusal>>);
+        let cases: [Case<'_>; 14] = [
             (&[b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"], Ok(Form::Plain)),
             (&[b"GET /met", b"rics HTTP/1.0\r", b"\n\r", b"\n"], Ok(Form::Plain)),
             (&[b"GET /metrics?a=b HTTP/1.1\n\n"], Ok(Form::Plain)),
