@@ -150,6 +150,7 @@ impl<W: World> RowIo<W> {
     }
 
     /// Reads the old bytes, all at once.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
     #[inline]
     fn read_old(
         &self,
@@ -172,6 +173,7 @@ impl<W: World> RowIo<W> {
     }
 
     /// Writes the new bytes, all at once.
+    #[expect(clippy::manual_async_fn, reason = "an async fn holds its arguments twice")]
     #[inline]
     fn write_new(
         &self,
