@@ -53,6 +53,7 @@ fn with_line(args: &ServeArgs, start: &Start) -> Result<ServeArgs, String> {
     let mut own = args.clone();
     (own.scan, own.uuid, own.name) = (false, start.uuid, start.name.clone());
     own.members.clone_from(&start.places);
+    let start = start.with_folder().map_err(|error| with_causes(&error))?;
     let Some(line) = &start.line else { return Ok(own) };
     own.run |= line.is_run;
     own.read_only |= line.is_read_only;

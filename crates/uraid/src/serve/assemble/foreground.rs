@@ -35,5 +35,5 @@ fn become_server(start: &Start, run_after: Option<Duration>) -> Result<Infallibl
     let failed = |source| AssembleVerbError::Become { source };
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("serve").args(run_after.map(|time| format!("--run-after={}ms", time.as_millis())));
-    Err(failed(command.args(start.foreground_words()).exec()))
+    Err(failed(command.args(start.with_folder()?.foreground_words()).exec()))
 }

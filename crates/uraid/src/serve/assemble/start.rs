@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use uraid_config::UraidLine;
@@ -87,22 +87,26 @@ impl Start {
 
     /// Starts it; returns when it is served, or with the exit code of a server that has said why it is not.
     pub(crate) fn start(&self) -> Result<ExitCode, BackgroundError> {
-        background::serve(self.with_file()?.words().into_iter().map(OsString::from))
+        background::serve(self.with_folder()?.words().into_iter().map(OsString::from))
     }
 
-    /// The same array with the file that `mount=` needs, in the runtime directory, if its line names no folder for it.
-    fn with_file(&self) -> Result<Start, BackgroundError> {
+    /// The same array with the folder of its file, which is made if it is not there: below /run it is gone after each boot.
+    /// `mount=` needs a file, too: without `fuse=` its folder is in the runtime directory.
+    pub(crate) fn with_folder(&self) -> Result<Start, BackgroundError> {
         let mut start = self.clone();
-        let needs_file =
-            |line: &&mut UraidLine| line.mount.is_some() && line.fuse.is_none() && Path::new(FUSE).exists();
-        if let Some(line) = start.line.as_mut().filter(needs_file) {
-            let folder = runtime::make()?.join(format!("{}.files", names::file_name(&self.label)));
-            match std::fs::create_dir(&folder) {
-                Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
-                    return Err(BackgroundError::Io { path: folder, source });
-                }
-                Ok(()) | Err(_) => line.fuse = Some(folder.display().to_string()),
+        let Some(line) = start.line.as_mut() else { return Ok(start) };
+        let folder = match (&line.fuse, &line.mount) {
+            (Some(folder), _) => PathBuf::from(folder),
+            (None, Some(_)) if Path::new(FUSE).exists() => {
+                runtime::make()?.join(format!("{}.files", names::file_name(&self.label)))
             }
+            (None, _) => return Ok(start),
+        };
+        match std::fs::create_dir(&folder) {
+            Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(BackgroundError::Io { path: folder, source });
+            }
+            Ok(()) | Err(_) => line.fuse = Some(folder.display().to_string()),
         }
         Ok(start)
     }
