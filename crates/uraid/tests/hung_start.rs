@@ -65,14 +65,20 @@ fn a_stop_waits_no_longer_than_the_timeout_for_a_member_that_hangs_in_the_resync
     for ring in RINGS {
         let rig = rig("5", 3, 1, &["--ring", ring, "--member-timeout", "1s"]);
         rig.served.signal(Signal::TERM);
-        rig.served.wait_for(" of its resync left; the next start continues it");
+        // Once the member has failed, what is left of the resync takes milliseconds: on a busy machine it may end first.
+        const LEFT: &str = " of its resync left; the next start continues it";
+        let is_over = || ["is stopped and clean", LEFT].iter().any(|end| rig.served.stderr().contains(end));
+        wait(is_over).unwrap_or_else(|()| panic!("{ring}: it does not stop:\n{}", rig.served.stderr()));
+        let is_left = rig.served.stderr().contains(LEFT);
         // The kernel does not end the process before its last request has ended.
         rig.member.go_on();
         let Rig { served, member: _member, members, scratch } = rig;
         assert_eq!(served.end().code, Some(0), "{ring}");
-        // The next start begins again.
+        // What was left begins again.
         let again = scratch.ready(&["--force"], &members);
-        again.wait_for("it is made consistent, as far as the members that are left allow, while it takes requests");
+        if is_left {
+            again.wait_for("it is made consistent, as far as the members that are left allow, while it takes requests");
+        }
         assert_eq!(again.stop().code, Some(0), "{ring}");
     }
 }
