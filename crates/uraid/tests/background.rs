@@ -74,7 +74,7 @@ fn it_returns_when_the_array_is_served_and_serves_on() {
     let left = fs::read_dir(scratch.path("")).expect("ours").flatten().map(|entry| entry.file_name());
     let mut left: Vec<String> = left.map(|name| name.to_string_lossy().into_owned()).collect();
     left.sort();
-    assert_eq!(left, [".map", "home.log", "home.log.old", "m0", "m1"]);
+    assert_eq!(left, [".map", "home.log", "home.log.old", "m0", "m1", "state"]);
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn a_running_array_gets_a_bitmap_that_names_what_a_crash_leaves() {
         assert!(read <= 2 * 8 * 65_536 * count as u64, "raid{level}: {read} bytes were read for two writes");
         expect_bytes(&served, 9 * MIB, &pattern(1, 4096));
         expect_bytes(&served, 5 * MIB, &pattern(2, 4096));
-        assert_eq!(change(&scratch, "grow --bitmap=none bits"), "bits: has no bitmap any more\n", "raid{level}");
+        assert_eq!(change(&scratch, "--grow --bitmap=none bits"), "bits: has no bitmap any more\n", "raid{level}");
         assert_eq!(report(&scratch)["bitmap"], Value::Null);
         let shown = change(&scratch, "detail bits");
         assert!(!shown.contains("Intent Bitmap") && shown.contains("Policy : resync\n"), "{shown}");
@@ -235,7 +235,7 @@ fn a_change_of_the_bitmap_that_cannot_be_is_refused_and_changes_nothing() {
     refused(2, "bitmap bits /some/file", "expected internal or none");
     refused(2, "bitmap bits", "bitmap takes ARRAY WHERE");
     refused(2, "bitmap bits none --bitmap-chunk 64K", "--bitmap-chunk is of a bitmap that is added");
-    refused(2, "--grow --bitmap=internal --raid-devices=4 bits", "--raid-devices");
+    refused(1, "--grow --bitmap=internal --raid-devices=4 bits", "--grow: uraid does not change the geometry");
     refused(1, "bitmap other none", "other");
     change(&scratch, "bitmap bits none");
     let refused = |words: &str, text: &str| {

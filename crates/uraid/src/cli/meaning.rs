@@ -102,7 +102,7 @@ const MEANINGS: &[(&[&str], &str)] = &[
         &["reshape", "resize", "extend", "expand", "shrink", "convert"],
         "it does not change the geometry of arrays yet; stop the array and use mdadm --grow",
     ),
-    (&["watch", "events", "event", "alert", "notify", "top"], "`uraid monitor` tells what happens to arrays"),
+    (&["events", "event", "alert", "notify", "top"], "`uraid monitor` tells what happens to arrays"),
     (
         &["log", "logs"],
         "`uraid history` has what happened, `uraid detail ARRAY` names the file that has the log of the server",
