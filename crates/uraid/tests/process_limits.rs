@@ -151,7 +151,7 @@ fn too_few_threads_or_open_files_are_an_error_that_says_so() {
     let served = Served::start(scratch.command(arrays).current_dir(scratch.path("")));
     served.wait_until_ready();
     // Each array is asked on a thread of its own, if there is room.
-    let output = limited(&scratch, "-d 3000", &["list"]).output().expect("sh runs");
+    let output = limited(&scratch, "-d 8000", &["list"]).output().expect("sh runs");
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && told.contains("home ") && told.contains("other "), "{output:?}");
     assert_eq!(served.stop().code, Some(0));
