@@ -54,7 +54,7 @@ fn an_array_whose_members_failed_together_starts_again_without_force() {
     {
         let case = format!("raid{level}, {ring}");
         let rig = rig(level, count, sick, &["--ring", ring]);
-        rig.sick.iter().for_each(|file| file.fail_next(Errno::EIO, u32::MAX));
+        rig.sick.iter().for_each(|file| file.fail_from_data(Errno::EIO, u32::MAX));
         assert_ne!(rig.write(2), 0, "{case}");
         rig.served.wait_for("takes no more writes");
         let shown = rig.says(&["detail", "sick"]);
@@ -90,7 +90,7 @@ fn a_full_member_is_failed_by_command_and_writes_go_on() {
     {
         let case = format!("raid{level}, {ring}");
         let rig = rig(level, count, &[1], &["--ring", ring]);
-        rig.sick[0].fail_next(Errno::ENOSPC, u32::MAX);
+        rig.sick[0].fail_from_data(Errno::ENOSPC, u32::MAX);
         assert_eq!(rig.write(2), ENOSPC, "{case}");
         assert_eq!(rig.write(2), ENOSPC, "{case}: frozen");
         assert!(rig.says(&["detail", "sick"]).contains("Frozen : "), "{case}");
@@ -115,7 +115,7 @@ fn a_full_member_is_failed_by_command_and_writes_go_on() {
 #[test]
 fn all_full_members_are_failed_in_one_command() {
     let rig = rig("6", 4, &[1, 2], &[]);
-    rig.sick.iter().for_each(|file| file.fail_next(Errno::ENOSPC, u32::MAX));
+    rig.sick.iter().for_each(|file| file.fail_from_data(Errno::ENOSPC, u32::MAX));
     assert_eq!(rig.write(2), ENOSPC);
     let before = rig.read();
     let other = rig.members[2].display().to_string();
@@ -133,12 +133,12 @@ fn all_full_members_are_failed_in_one_command() {
 #[test]
 fn a_full_member_is_failed_by_itself_with_on_full() {
     let rig = rig("5", 3, &[0, 2], &["--on-full", "fail"]);
-    rig.sick[0].fail_next(Errno::ENOSPC, u32::MAX);
+    rig.sick[0].fail_from_data(Errno::ENOSPC, u32::MAX);
     assert_eq!(rig.write(2), 0);
     rig.served.wait_for("is faulty: a write failed: no space left under the member");
     assert!(rig.read() == pattern(2, BYTES));
     // Without the second one it cannot be served.
-    rig.sick[1].fail_next(Errno::ENOSPC, u32::MAX);
+    rig.sick[1].fail_from_data(Errno::ENOSPC, u32::MAX);
     assert_eq!(rig.write(3), ENOSPC);
     let full = rig.members[2].display();
     rig.served
@@ -174,7 +174,7 @@ fn a_start_without_room_names_the_member_and_says_what_to_do() {
 fn errors_that_pass_cost_no_member() {
     for (errno, ring) in [Errno::EAGAIN, Errno::ENOMEM].into_iter().flat_map(|errno| RINGS.map(|ring| (errno, ring))) {
         let rig = rig("5", 3, &[0, 2], &["--ring", ring]);
-        rig.sick.iter().for_each(|file| file.fail_next(errno, 5));
+        rig.sick.iter().for_each(|file| file.fail_from_data(errno, 5));
         assert_eq!(rig.write(2), 0, "{errno:?}, {ring}");
         let shown = rig.says(&["detail", "sick"]);
         assert!(shown.contains("[3/3] [UUU]"), "{errno:?}, {ring}: {shown}");

@@ -127,8 +127,20 @@ pub enum Fails {
     FlushesAfter(usize),
 }
 
-/// What the next reads, writes and syncs end with, and how many of them.
-type Failing = Mutex<Option<(Errno, u32)>>;
+/// What the next reads, writes and syncs end with.
+#[derive(Clone, Copy)]
+struct NextErrors {
+    errno: Errno,
+    /// How many of them.
+    left: u32,
+    /// A write of data comes first: superblocks and flushes do not meet the error before it.
+    await_data: bool,
+}
+
+type Failing = Mutex<Option<NextErrors>>;
+
+/// Longer than a superblock, which may be written at any moment: the array is marked clean 200 ms after its last write.
+const DATA_MIN: usize = 4096 + 1;
 
 struct Server {
     gate: Arc<Gate>,
@@ -172,26 +184,27 @@ impl Server {
 
     /// The same of a flush. One that fails fails the member, whatever the error: what passes is of reads and writes only.
     fn pass_flush(&self) -> Result<(), Errno> {
-        let passes =
-            matches!(*self.failing.lock().expect("no holder panics"), Some((Errno::EAGAIN | Errno::ENOMEM, _)));
+        let passes = (*self.failing.lock().expect("no holder panics"))
+            .is_some_and(|next| matches!(next.errno, Errno::EAGAIN | Errno::ENOMEM));
         if passes {
             self.gate.pass();
             return Ok(());
         }
-        self.pass(false)
+        self.pass(None)
     }
 
-    /// Waits until it may answer; then, whether with an error. A full file system fails writes only.
-    fn pass(&self, is_write: bool) -> Result<(), Errno> {
+    /// Waits until it may answer; then, whether with an error. A full file system fails writes only, of `written` bytes.
+    fn pass(&self, written: Option<usize>) -> Result<(), Errno> {
         self.gate.pass();
         let mut failing = self.failing.lock().expect("no holder panics");
-        match &mut *failing {
-            Some((errno, left)) if *left > 0 && (is_write || *errno != Errno::ENOSPC) => {
-                *left -= 1;
-                Err(*errno)
-            }
-            Some(_) | None => Ok(()),
+        let Some(next) = &mut *failing else { return Ok(()) };
+        next.await_data &= written.is_none_or(|length| length < DATA_MIN);
+        let is_hit = written.is_some() || next.errno != Errno::ENOSPC;
+        if next.left == 0 || next.await_data || !is_hit {
+            return Ok(());
         }
+        next.left -= 1;
+        Err(next.errno)
     }
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
@@ -281,7 +294,7 @@ impl Filesystem for Server {
         if self.hangs_at.lock().expect("no holder panics").take_if(|part| part.contains(&offset)).is_some() {
             self.gate.set(true);
         }
-        if let Err(errno) = self.pass(false) {
+        if let Err(errno) = self.pass(None) {
             return reply.error(errno);
         }
         if *self.fails.lock().expect("no holder panics") == Fails::Reads {
@@ -307,7 +320,7 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if let Err(errno) = self.pass(true) {
+        if let Err(errno) = self.pass(Some(data.len())) {
             return reply.error(errno);
         }
         let write_time = *self.write_time.lock().expect("no holder panics");
@@ -406,7 +419,12 @@ impl StubbornFile {
 
     /// Answers the next `count` reads, writes and syncs with this error; with ENOSPC, the next writes.
     pub fn fail_next(&self, errno: Errno, count: u32) {
-        *self.failing.lock().expect("no holder panics") = Some((errno, count));
+        *self.failing.lock().expect("no holder panics") = Some(NextErrors { errno, left: count, await_data: false });
+    }
+
+    /// The same from the next write of data on: it is what meets the first error.
+    pub fn fail_from_data(&self, errno: Errno, count: u32) {
+        *self.failing.lock().expect("no holder panics") = Some(NextErrors { errno, left: count, await_data: true });
     }
 
     /// Lets each write take this long. They are performed one after the other.
