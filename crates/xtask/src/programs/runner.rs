@@ -1,6 +1,8 @@
 //! Runs test programs side by side, and prints what failed.
-//! Owns: which programs run alone, how many run at once, the log of each. Not here: building them (`test_program`).
-//! Invariant: every program that was built runs to its end or to its time limit, and a limit is a failure.
+//! Owns: which programs run alone, how many run at once, the log of each, who is tried again. Not here: building them
+//! (`test_program`).
+//! Invariant: every program that was built runs to its end or to its time limit, and a limit is a failure. No failure is
+//! silent: a test that fails beside others and passes alone is shown with what it said, and named at the end.
 
 use crate::programs::stage::{Tally, count_line};
 use crate::programs::test_program::TestProgram;
@@ -45,8 +47,13 @@ const LONG: [&str; 7] = [
     "layout/suite",
 ];
 
-/// A program that takes longer is killed: the longest one takes four minutes.
-const TIME_MAX: Duration = Duration::from_secs(900);
+/// A program that takes longer is killed: the longest one takes four minutes, and 15 on a machine that is slow for a
+/// while.
+const TIME_MAX: Duration = Duration::from_secs(2400);
+
+/// Failed tests are run once more, alone, if they are no more than this. A test that fails for lack of processor time
+/// passes then; a mistake of the code fails again.
+const AGAIN_MAX: usize = 12;
 
 /// Programs at once. One more than there are processors on a small machine, because some of them mostly wait.
 const AT_ONCE: usize = 4;
@@ -60,14 +67,54 @@ pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, &str)], logs
     let (quiet, mut beside): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|program| group(&program.name) == Group::Quiet);
     beside.sort_by_key(|program| LONG.iter().position(|long| *long == program.name).unwrap_or(LONG.len()));
-    let mut tally = side_by_side(beside, AT_ONCE, environment, logs);
-    tally.add(side_by_side(quiet, 1, environment, logs));
+    let mut results = side_by_side(beside, AT_ONCE, environment, logs);
+    results.extend(side_by_side(quiet, 1, environment, logs));
+    let mut tally = Tally::default();
+    results.iter().for_each(|result| tally.add(result.tally));
+    let passed = passed_alone(&results, environment, logs);
+    tally.failed -= passed;
+    tally.passed += passed;
     tally
 }
 
-fn side_by_side(programs: Vec<TestProgram>, at_once: usize, environment: &[(&str, &str)], logs: &Path) -> Tally {
+/// What one program's run came to.
+struct Outcome {
+    program: TestProgram,
+    tally: Tally,
+    /// The tests that failed, if it ran to its end and they are all that was wrong with it.
+    failed: Vec<String>,
+}
+
+/// Runs the failed tests again, one after the other and with nothing beside them. How many passed.
+fn passed_alone(results: &[Outcome], environment: &[(&str, &str)], logs: &Path) -> u64 {
+    let failed: Vec<(&TestProgram, &String)> =
+        results.iter().flat_map(|result| result.failed.iter().map(|test| (&result.program, test))).collect();
+    if failed.len() > AGAIN_MAX {
+        println!("{} tests failed: too many to run them again", failed.len());
+        return 0;
+    }
+    let mut passed = Vec::new();
+    for (program, test) in &failed {
+        println!("again, alone: {test}");
+        let mut command = program.command();
+        command.args(["--exact", test]).envs(environment.iter().copied());
+        let log = logs.join(format!("{}-again-{}.txt", program.name, test.replace("::", "-")).replace('/', "-"));
+        if run_one(program, command, &log).tally == (Tally { passed: 1, failed: 0 }) {
+            passed.push(format!("{} {test}", program.name));
+        }
+    }
+    if !passed.is_empty() {
+        println!(
+            "\n!!! These tests failed beside others, see above, and passed alone. Each is a mistake to be mended:"
+        );
+        passed.iter().for_each(|name| println!("!!!   {name}"));
+    }
+    passed.len() as u64
+}
+
+fn side_by_side(programs: Vec<TestProgram>, at_once: usize, environment: &[(&str, &str)], logs: &Path) -> Vec<Outcome> {
     let left = Mutex::new(VecDeque::from(programs));
-    let (tally, root) = (Mutex::new(Tally::default()), Mutex::new(()));
+    let (results, root) = (Mutex::new(Vec::new()), Mutex::new(()));
     std::thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
@@ -76,22 +123,20 @@ fn side_by_side(programs: Vec<TestProgram>, at_once: usize, environment: &[(&str
                     let Some(program) = next else { return };
                     let _one = (group(&program.name) == Group::Root).then(|| root.lock());
                     let result = one(&program, environment, logs);
-                    tally.lock().expect("no thread panics with it").add(result);
+                    results.lock().expect("no thread panics with it").push(result);
                 }
             });
         }
     });
-    tally.into_inner().expect("no thread panics with it")
+    results.into_inner().expect("no thread panics with it")
 }
 
 fn group(name: &str) -> Group {
     GROUPS.iter().find(|(of, _)| *of == name).map_or(Group::Beside, |(_, group)| *group)
 }
 
-/// Runs one program, and prints a line of it; all that it has said, if it failed.
-fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Tally {
-    let log = logs.join(program.name.replace('/', "-")).with_extension("txt");
-    let began = Instant::now();
+/// Runs one program with what its group needs.
+fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Outcome {
     let mut command = program.command();
     if COMPUTING.contains(&program.name.as_str()) {
         command = giving_way(&command);
@@ -100,8 +145,14 @@ fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Tall
     if let Some((_, threads)) = WAITING.iter().find(|(name, _)| *name == program.name) {
         command.env("RUST_TEST_THREADS", threads.to_string());
     }
-    let outcome = run_to_log(command, &log, TIME_MAX);
-    let said = std::fs::read(&log).unwrap_or_default();
+    run_one(program, command, &logs.join(program.name.replace('/', "-") + ".txt"))
+}
+
+/// Runs `command` of this program, and prints a line of it; all that it has said, if it failed.
+fn run_one(program: &TestProgram, command: Command, log: &Path) -> Outcome {
+    let began = Instant::now();
+    let outcome = run_to_log(command, log, TIME_MAX);
+    let said = std::fs::read(log).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
     let mut tally = Tally::default();
     said.lines().for_each(|line| tally.add(count_line(line)));
@@ -120,7 +171,15 @@ fn one(program: &TestProgram, environment: &[(&str, &str)], logs: &Path) -> Tall
         println!("{said}\n--- {} ({})", program.name, log.display());
         tally.failed = tally.failed.max(1);
     }
-    tally
+    let named = failed_tests(&said);
+    let are_all = what == "FAILED" && named.len() as u64 == tally.failed;
+    Outcome { program: program.clone(), tally, failed: if are_all { named } else { Vec::new() } }
+}
+
+/// The names of the tests that failed, by the list at the end of what a program says.
+fn failed_tests(said: &str) -> Vec<String> {
+    let Some((_, list)) = said.rsplit_once("\nfailures:\n") else { return Vec::new() };
+    list.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_string).collect()
 }
 
 /// The same command with a low priority.
@@ -193,6 +252,29 @@ mod tests {
         assert_eq!(tally, Tally { passed: 8, failed: 3 });
         let log = std::fs::read_to_string(folder.join("logs/a-good.txt")).expect("a log");
         assert!(log.ends_with("set\n"), "{log}");
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn a_test_that_fails_beside_others_only_has_passed_and_no_other() {
+        let folder = std::env::temp_dir().join(format!("uraid-runner-again-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("made");
+        let failing = |alone: &str| {
+            format!(
+                "if [ \"$1\" = --exact ]; then {alone}; fi; printf '\\nfailures:\\n    x::y\\n\\n'; \
+                 echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101"
+            )
+        };
+        let passes = "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; exit 0";
+        let programs = |alone| vec![script("a/test", &failing(alone), &folder)];
+        let logs = folder.join("logs");
+        assert_eq!(run(programs(passes), &[], &logs), Tally { passed: 3, failed: 0 });
+        assert_eq!(
+            run(programs("echo 'test result: FAILED. 0 passed; 1 failed; 0 ignored'; exit 101"), &[], &logs).failed,
+            1
+        );
+        assert_eq!(run(programs("exit 0"), &[], &logs).failed, 1, "it ended without results");
+        assert_eq!(run(programs("kill -9 $$"), &[], &logs).failed, 1);
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 
