@@ -49,8 +49,14 @@ pub(super) fn deb(release: &Release, package: &Path) -> Result<(), String> {
         println!("lintian is not installed: it has not judged the package");
         return Ok(());
     }
-    let said = done(Command::new("lintian").args(["--fail-on", "error"]).arg(package))?;
-    print!("{said}");
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--allow-root", "--fail-on", "error,warning"]).arg(package);
+    let output = lintian.output().map_err(|error| format!("lintian: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(format!("lintian: {}\n{said}", output.status));
+    }
+    print!("lintian: nothing to say\n{said}");
     Ok(())
 }
 

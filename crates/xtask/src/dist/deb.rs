@@ -16,7 +16,7 @@ const DOCUMENTS: &str = "usr/share/doc/uraid";
 
 /// Writes `uraid_VERSION_ARCHITECTURE.deb`.
 pub(super) fn write(release: &Release, program: &Path, pages: &Path) -> Result<PathBuf, String> {
-    let tree = tree(program, pages)?;
+    let tree = tree(release, program, pages)?;
     let control = control(release, program, &tree)?;
     let files = [
         ("debian-binary", b"2.0\n".to_vec()),
@@ -29,7 +29,7 @@ pub(super) fn write(release: &Release, program: &Path, pages: &Path) -> Result<P
 }
 
 /// What it installs.
-fn tree(program: &Path, pages: &Path) -> Result<Tree, String> {
+fn tree(release: &Release, program: &Path, pages: &Path) -> Result<Tree, String> {
     let (root, mut tree) = (project::root(), Tree::default());
     let contrib = root.join("contrib");
     tree.copy("usr/bin/uraid", program, 0o755)?;
@@ -58,12 +58,22 @@ fn tree(program: &Path, pages: &Path) -> Result<Tree, String> {
     let licence: Vec<String> = licence.lines().map(dotted).collect();
     let copyright = read(&contrib.join("debian/copyright"))?.replace("@MIT@", &licence.join("\n"));
     tree.file(&format!("{DOCUMENTS}/copyright"), copyright, 0o644);
-    tree.file(&format!("{DOCUMENTS}/changelog.gz"), gzip(read(&root.join("CHANGELOG.md"))?.as_bytes())?, 0o644);
+    tree.file(&format!("{DOCUMENTS}/CHANGELOG.md.gz"), gzip(read(&root.join("CHANGELOG.md"))?.as_bytes())?, 0o644);
+    tree.file(&format!("{DOCUMENTS}/changelog.gz"), gzip(changelog(release)?.as_bytes())?, 0o644);
+    tree.copy("usr/share/lintian/overrides/uraid", &contrib.join("debian/lintian-overrides"), 0o644)?;
     for name in book(&root)? {
         let from = root.join("docs/operating").join(&name);
         tree.file(&format!("{DOCUMENTS}/operating/{name}"), read(&from)?, 0o644);
     }
     Ok(tree)
+}
+
+/// Debian's changelog, in its format. What has changed is in the project's own.
+fn changelog(release: &Release) -> Result<String, String> {
+    let date = done(Command::new("date").args(["-u", "-R", "-d", &format!("@{}", release.time)]).env("LC_ALL", "C"))?;
+    let (version, maintainer) = (&release.version, maintainer());
+    let entry = "  * What has changed is in CHANGELOG.md.gz, beside this file.";
+    Ok(format!("uraid ({version}) unstable; urgency=medium\n\n{entry}\n\n -- {maintainer}  {date}"))
 }
 
 /// The pages of the book.
@@ -96,11 +106,12 @@ fn control(release: &Release, program: &Path, tree: &Tree) -> Result<Tree, Strin
     Ok(control)
 }
 
-/// As Debian's tools take it from the environment.
+/// As Debian's tools take it from the environment. Else an address that exists nowhere.
 fn maintainer() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = variable("DEBFULLNAME").unwrap_or_else(|| "The uraid authors".to_owned());
-    let address = variable("DEBEMAIL").or_else(|| variable("EMAIL")).unwrap_or_else(|| "root@localhost".to_owned());
+    let address =
+        variable("DEBEMAIL").or_else(|| variable("EMAIL")).unwrap_or_else(|| "uraid@uraid.invalid".to_owned());
     format!("{name} <{address}>")
 }
 
