@@ -333,6 +333,32 @@ fn what_clients_asked_for_is_counted_and_shown() {
 }
 
 #[test]
+fn each_word_is_told_in_one_line_with_query() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 3, 8 * MIB);
+    scratch.create("home", "-l 1 -n 2 -x 1 --assume-clean", &members);
+    let plain = scratch.member("plain", 8 * MIB);
+    let [first, spare, plain] = [&members[0], &members[2], &plain].map(|path| path.display().to_string());
+    let query = |words: &[&str]| scratch.uraid([&["detail", "--query"][..], words].concat());
+    let shown = query(&[&first, &spare, &plain]).expect_done().stdout;
+    let expected = format!(
+        "{first}: device 0 in 2 device raid1 array home that does not run. Use `uraid examine {first}` for more detail.\n\
+         {spare}: spare in 2 device raid1 array home that does not run. Use `uraid examine {spare}` for more detail.\n\
+         {plain}: is neither a running array nor a member of one\n"
+    );
+    assert_eq!(shown, expected);
+    let served = scratch.ready(&[], &members);
+    let shown = query(&["home", &first]).expect_done().stdout;
+    let expected = format!(
+        "home: 7168 KiB (7.00 MiB 7.34 MB) raid1 2 devices, 1 spare. Use `uraid detail home` for more detail.\n\
+         {first}: device 0 in 2 device raid1 running array home. Use `uraid examine {first}` for more detail.\n"
+    );
+    assert_eq!(shown, expected);
+    query(&["nowhere"]).expect_refused(&["nowhere"]);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
 fn arrays_and_the_array_they_make_up_are_shown_together() {
     let scratch = Scratch::new();
     let (left, right) = (scratch.members("l", 3, 20 * MIB), scratch.members("r", 3, 20 * MIB));

@@ -90,7 +90,7 @@ impl Overseer {
             return;
         }
         let now = self.status();
-        self.note_passes(&now);
+        let seen = self.note_end(&now);
         let before = self.said.replace(now.clone());
         let returned = |index| self.returned.borrow().contains(&index);
         for watch::News { event, line, member } in
@@ -107,6 +107,7 @@ impl Overseer {
             }
             history::note(entry);
         }
+        self.note_begin(&seen, &now);
     }
 
     /// Reports what changes, and notes how far a pass is, until dropped.

@@ -11,14 +11,20 @@ use uraid_engine::view::Gate;
 use uraid_engine::{PassKind, Progress, Status};
 
 impl Overseer {
-    /// Notes passes that began and ended since the last call.
-    pub(super) fn note_passes(&self, now: &Status) {
+    /// Notes the pass that ended since the last call. What is returned is what [`Overseer::note_begin`] takes when the
+    /// changes of members are noted: a recovery begins behind the failure that it mends.
+    pub(super) fn note_end(&self, now: &Status) -> PassSeen {
         let seen = self.pass_seen.replace(PassSeen { pass: now.pass, usable: now.usable.count() });
-        if now.gate == Gate::Closed || (now.gate == Gate::Stopped && seen.pass.is_none()) {
-            return;
+        if now.gate != Gate::Closed {
+            ended(&seen, now).iter().for_each(|(event, text)| self.session.note(self.index, *event, text));
         }
-        for (event, text) in pass_news(&seen, now) {
-            self.session.note(self.index, event, &text);
+        seen
+    }
+
+    /// Notes the pass that began.
+    pub(super) fn note_begin(&self, seen: &PassSeen, now: &Status) {
+        if let Some(kind) = begun(seen, now) {
+            self.session.note(self.index, Event::PassStarted, &format!("{} began", kind.names().word));
         }
     }
 
@@ -40,36 +46,33 @@ impl Overseer {
     }
 }
 
-fn pass_news(seen: &PassSeen, now: &Status) -> Vec<(Event, String)> {
-    let kind = |pass: &Option<Progress>| pass.map(|pass| pass.kind);
-    let (before, after) = (kind(&seen.pass), kind(&now.pass));
+fn ended(seen: &PassSeen, now: &Status) -> Vec<(Event, String)> {
+    let after = now.pass.map(|pass| pass.kind);
+    let is_over = |progress: &Progress| Some(progress.kind) != after || now.gate != Gate::Open;
+    let Some(progress) = seen.pass.filter(is_over).filter(|progress| !progress.kind.is_by_command()) else {
+        return Vec::new();
+    };
     let mut news = Vec::new();
-    if let Some(progress) = seen.pass
-        && (before != after || now.gate != Gate::Open)
-        && !progress.kind.is_by_command()
-    {
-        let word = progress.kind.names().word;
-        let is_done = now.gate == Gate::Open
-            && match progress.kind {
-                PassKind::Resync | PassKind::Check | PassKind::Repair => true,
-                PassKind::Recovery => now.usable.count() > seen.usable,
-                PassKind::Replace => after != Some(PassKind::Recovery),
-            };
-        if is_done {
-            news.push((Event::PassFinished, format!("{word} complete")));
-        } else if before != after || now.gate == Gate::Stopped {
-            let (done, total) = (progress.done, progress.total);
-            news.push((Event::PassAborted, format!("{word} ended at {done} of {total}")));
-        }
-        if !progress.corrected.is_zero() {
-            news.push((Event::Corrected, format!("{word}: {} were written again", progress.corrected)));
-        }
+    let word = progress.kind.names().word;
+    let is_done = now.gate == Gate::Open
+        && match progress.kind {
+            PassKind::Resync | PassKind::Check | PassKind::Repair => true,
+            PassKind::Recovery => now.usable.count() > seen.usable,
+            PassKind::Replace => after != Some(PassKind::Recovery),
+        };
+    if is_done {
+        news.push((Event::PassFinished, format!("{word} complete")));
+    } else if Some(progress.kind) != after || now.gate == Gate::Stopped {
+        let (done, total) = (progress.done, progress.total);
+        news.push((Event::PassAborted, format!("{word} ended at {done} of {total}")));
     }
-    if let Some(kind) = after
-        && before != after
-        && now.gate == Gate::Open
-    {
-        news.push((Event::PassStarted, format!("{} began", kind.names().word)));
+    if !progress.corrected.is_zero() {
+        news.push((Event::Corrected, format!("{word}: {} were written again", progress.corrected)));
     }
     news
+}
+
+fn begun(seen: &PassSeen, now: &Status) -> Option<PassKind> {
+    let kind = now.pass?.kind;
+    (seen.pass.map(|pass| pass.kind) != Some(kind) && now.gate == Gate::Open).then_some(kind)
 }

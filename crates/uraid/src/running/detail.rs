@@ -7,6 +7,7 @@ pub(crate) mod args;
 mod drawing;
 mod geometry;
 mod members;
+mod query;
 
 use crate::running::check;
 use crate::shared::probe::ProbeError;
@@ -68,6 +69,9 @@ pub(crate) fn run(args: &DetailArgs) -> Result<ExitCode, DetailError> {
     if let Some(level) = args.geometry.level {
         show(args, &[geometry::of_options(level, &args.geometry, args.stripes)?], Drawing::text, Drawing::json);
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.query {
+        return Ok(query::run(&args.named, args.member_timeout.limit()));
     }
     if args.mismatches {
         let time_max = args.member_timeout.limit();

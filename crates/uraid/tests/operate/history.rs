@@ -47,6 +47,20 @@ pub(crate) fn wait_for_event(scratch: &Scratch, event: &str) {
 }
 
 #[test]
+fn a_recovery_begins_behind_the_failure_that_it_mends() {
+    let rig = Rig::new("1", 2);
+    let spare = rig.scratch.member("spare", 8 * MIB);
+    rig.uraid(&format!("add home {}", spare.display())).expect_done();
+    rig.uraid("fail home 1").expect_done();
+    wait_for_event(&rig.scratch, "member-recovered");
+    let all = events(&rig.scratch);
+    let at = |event: &str| all.iter().position(|it| it == event).unwrap_or_else(|| panic!("{event}: {all:?}"));
+    let order = ["spare-added", "member-failed", "pass-started", "pass-finished", "member-recovered"].map(at);
+    assert!(order.is_sorted(), "{all:?}");
+    rig.served.stop().expect_done();
+}
+
+#[test]
 fn commands_and_events_are_kept_with_who_did_it_over_stops_and_kills() {
     let rig = Rig::new("1", 2);
     let spare = rig.scratch.member("spare", 8 * MIB);

@@ -69,8 +69,10 @@ pub(super) fn plan(line: &Line) -> Result<Steps, Refusal> {
     } else if [Opt::WaitClean, Opt::Run].contains(&action) {
         // uraid marks idle arrays clean by itself, and starts no array in part.
         devices.iter().cloned().map(Step::MustRun).collect()
+    } else if action == Opt::Query {
+        devices.iter().map(|device| verb(&["detail", "--query", device])).collect()
     } else {
-        each(if action == Opt::Query { "detail" } else { action.name() })
+        each(action.name())
     };
     let is_of_members = shows_members || action == Opt::Examine;
     let arrays = if is_of_members { Vec::new() } else { devices };

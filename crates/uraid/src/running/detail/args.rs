@@ -56,6 +56,7 @@ EXAMPLES
   uraid detail --json home
   uraid detail --test home > /dev/null || echo home needs attention: code $?
   uraid detail --export home
+  uraid detail --query home /dev/sdb disk0
   mkfs.xfs $(uraid detail --mkfs-args xfs home) /dev/loop0
   uraid detail disk0 disk1 disk2 disk3
   uraid detail --array disk0 disk1 disk2 --array disk3 disk4 disk5
@@ -115,6 +116,11 @@ pub(crate) struct DetailArgs {
     #[arg(long, value_name = "FILE_SYSTEM", value_enum)]
     #[arg(conflicts_with_all = ["json", "export", "conf_lines", "draw", "test", "mismatches", "level"])]
     pub mkfs_args: Option<FileSystem>,
+    /// Of each word, in one line: whether it is an array that runs, or a member of one, and where it is
+    #[arg(short = 'Q', long)]
+    #[arg(conflicts_with_all = ["json", "export", "conf_lines", "draw", "test", "mismatches", "mkfs_args", "verbose"])]
+    #[arg(conflicts_with_all = ["array", "control", "level"])]
+    pub query: bool,
     /// The control socket of the process that serves the array
     #[arg(long, value_name = "SOCK", conflicts_with_all = ["named", "array"])]
     pub control: Option<PathBuf>,
