@@ -52,7 +52,7 @@ const fn state(
 const SLOW: &str = "speed a --max 2000";
 
 /// The first ones are the short form.
-const STATES: [State; 24] = [
+const STATES: [State; 25] = [
     state("a mirror without a member", &[("-l 1 -n 2 --assume-clean", 2)], &["fail a @a1"], "degraded"),
     state("a resync that has just begun", &[("-l 6 -n 4", 4)], &[], "resyncing"),
     state("passes paused", &[("-l 5 -n 3", 3)], &["freeze a"], ""),
@@ -73,6 +73,7 @@ const STATES: [State; 24] = [
     state("raid4", &[("-l 4 -n 3 --assume-clean", 3)], &[], "clean"),
     state("raid6 without two members", &[("-l 6 -n 5 --assume-clean", 5)], &["fail a @a0", "fail a @a4"], "degraded"),
     state("a spare, write-mostly", &[("-l 1 -n 2 --assume-clean", 2)], &["add a @a2", "write-mostly a @a1"], "clean"),
+    state("a failed spare", &[("-l 1 -n 2 -x 1 --assume-clean", 3)], &[SLOW, "fail a @a1", "fail a @a2"], "degraded"),
     state("a check", &[("-l 6 -n 4 --assume-clean", 4)], &[SLOW, "check a"], "checking"),
     state("a repair", &[("-l 1 -n 3 --assume-clean", 3)], &[SLOW, "repair a"], "repairing"),
     state("a resync, slow", &[("-l 10 -n 4", 4)], &[SLOW], "resyncing"),
