@@ -3,6 +3,7 @@
 //! Not here: anything of uraid's own code - a fault shared by both ends must not hide itself (no import of another crate).
 //! Invariant: leaves no process, mount or file behind. Spec: docs/operating/errors.md; the NBD protocol.
 
+pub mod book;
 pub mod day;
 pub mod filesystem;
 pub mod members;

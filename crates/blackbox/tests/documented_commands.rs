@@ -1,206 +1,102 @@
-//! The commands of README.md and of docs/operating/first-array.md, run as a reader pastes them.
-//! Owns: finding the blocks, running them as root and as an ordinary user without a login session, comparing what they
-//! print. Not here: what else the commands do (`crates/uraid/tests`).
-//!
-//! A block of `sh` runs as a whole with `sh -e`. In a block of `console`, each line behind `$ ` is run, and must print the
-//! lines below it: a line `...` stands for any lines, `...` in a line for any text. `<!-- needs: PROGRAM -->` before a
-//! block names what is not installed everywhere.
+//! The commands of README.md and of every page of the book, run as a reader pastes them.
+//! Owns: which pages there are, and who runs each. Not here: what a block is, how it is run (`uraid_blackbox::book`); what
+//! else the commands do (`crates/uraid/tests`); the rows of from-mdadm.md (`mdadm_rows` in `crates/uraid/tests/operate`).
 
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use uraid_blackbox::members::scratch::Scratch;
-use uraid_blackbox::programs::binary::{self, Finished, run};
+use uraid_blackbox::book::block::{self, Block, Kind};
+use uraid_blackbox::book::document;
+use uraid_blackbox::book::output::fit;
+use uraid_blackbox::book::shell::{Counts, Shell, User};
 use uraid_blackbox::programs::foreign;
 
+const FOLDER: &str = "docs/operating";
 const README: &str = "README.md";
 const PAGE: &str = "docs/operating/first-array.md";
 const PICTURE: &str = "docs/operating/first-array.svg";
 
-fn document(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate lies in crates/");
-    std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Lines to paste.
-    Sh,
-    /// Lines to type, each with its output.
-    Console,
-}
-
-#[derive(Debug)]
-struct Block {
-    kind: Kind,
-    /// The program that is not installed everywhere.
-    needs: Option<String>,
-    /// From 1; for messages.
-    line: usize,
-    lines: Vec<String>,
-}
-
 /// The command blocks of a document.
-fn blocks(text: &str) -> Vec<Block> {
-    let lines: Vec<&str> = text.lines().collect();
-    let mut found = Vec::new();
-    for (index, line) in lines.iter().enumerate() {
-        let kind = match *line {
-            "```sh" => Kind::Sh,
-            "```console" => Kind::Console,
-            _ => continue,
-        };
-        let before = index.checked_sub(1).map_or("", |index| lines[index]);
-        let needs = before.strip_prefix("<!-- needs: ").and_then(|rest| rest.strip_suffix(" -->"));
-        let inside = lines[index + 1..].iter().take_while(|line| **line != "```").map(|line| line.to_string());
-        found.push(Block { kind, needs: needs.map(str::to_string), line: index + 1, lines: inside.collect() });
-    }
-    found
+fn blocks(path: &str) -> Vec<Block> {
+    block::blocks(&document(path)).unwrap_or_else(|why| panic!("{path}:{why}"))
 }
 
-/// The commands of a block of `console`, each with the lines that it prints.
-fn commands(block: &Block) -> Vec<(&str, Vec<&str>)> {
-    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
-    for line in &block.lines {
-        match line.strip_prefix("$ ") {
-            Some(command) => found.push((command, Vec::new())),
-            None => found.last_mut().expect("a block of console begins with a command").1.push(line),
-        }
-    }
-    found
-}
-
-/// Whether the lines are those expected, where a line `...` stands for any lines.
-fn fit(expected: &[&str], found: &[&str]) -> bool {
-    match (expected.split_first(), found.split_first()) {
-        (None, found) => found.is_none(),
-        (Some((&"...", rest)), found_first) => {
-            fit(rest, found) || found_first.is_some_and(|(_, behind)| fit(expected, behind))
-        }
-        (Some(_), None) => false,
-        (Some((line, rest)), Some((first, behind))) => fits(line.trim_end(), first.trim_end()) && fit(rest, behind),
-    }
-}
-
-/// Whether the line is the one expected, where `...` stands for any text.
-fn fits(expected: &str, found: &str) -> bool {
-    match expected.split_once("...") {
-        None => expected == found,
-        Some((start, rest)) => found.strip_prefix(start).is_some_and(|behind| {
-            behind.char_indices().map(|(at, _)| at).chain([behind.len()]).any(|at| fits(rest, &behind[at..]))
-        }),
-    }
-}
-
-/// Who pastes the lines.
-#[derive(Clone, Copy, Debug)]
-enum User {
-    /// The user of this test, with a runtime directory of the test's own.
-    Own,
-    /// A user with this id, who has no login session and so no `XDG_RUNTIME_DIR`.
-    Ordinary(u32),
-}
-
-/// An empty folder with the binary first in PATH; the array in it is stopped when dropped.
-struct Shell {
-    scratch: Scratch,
-    user: User,
-}
-
-impl Shell {
-    fn new(user: User) -> Shell {
-        let scratch = Scratch::new();
-        for folder in ["bin", "run", "empty"] {
-            std::fs::create_dir(scratch.file(folder)).expect("the folder is ours");
-        }
-        let program = scratch.file("bin/uraid");
-        // The folder of the build may be one that only its owner enters.
-        if std::fs::hard_link(binary::path(), &program).is_err() {
-            std::fs::copy(binary::path(), &program).expect("there is room for the binary");
-        }
-        if let User::Ordinary(id) = user {
-            chown(scratch.file("empty"), Some(id), Some(id)).expect("root may");
-        }
-        Shell { scratch, user }
-    }
-
-    fn run(&self, script: &str) -> Finished {
-        let mut command = Command::new("/bin/sh");
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", self.scratch.file("bin").display());
-        command.args(["-e", "-c", script]).current_dir(self.scratch.file("empty"));
-        command.env_clear().env("PATH", path).env("HOME", self.scratch.file("empty"));
-        match self.user {
-            User::Own => command.env("URAID_RUNTIME_DIR", self.scratch.file("run")),
-            User::Ordinary(id) => command.uid(id).gid(id),
-        };
-        run(&mut command)
-    }
-
-    /// Runs all blocks, in order, as far as what they need is installed. How many commands of `console` were compared.
-    #[track_caller]
-    fn run_all(&self, document: &str, blocks: &[Block]) -> usize {
-        let mut compared = 0;
-        for block in blocks {
-            if block.needs.as_deref().is_some_and(|program| !foreign::has(&[program])) {
-                continue;
+/// A test for each page, so that they run beside each other and are chosen by name.
+macro_rules! pages {
+    ($($test:ident: $file:literal,)+) => {
+        /// Every page of SUMMARY.md: another test compares the two.
+        const PAGES: &[&str] = &[$($file),+];
+        $(
+            #[test]
+            fn $test() {
+                run_page($file);
             }
-            let place = format!("{document}:{}, as {:?}", block.line, self.user);
-            match block.kind {
-                Kind::Sh => {
-                    println!("{place}");
-                    let lines: Vec<String> = block.lines.iter().map(|line| whenever(line)).collect();
-                    self.run(&lines.join("\n")).expect_done();
-                }
-                Kind::Console => {
-                    for (command, expected) in commands(block) {
-                        println!("{place}: {command}");
-                        let done = self.run(&whenever(command)).expect_done();
-                        let found: Vec<&str> = done.out.trim_end().lines().collect();
-                        assert!(
-                            fit(&expected, &found),
-                            "{place}: {command}\nexpected:\n{}\nfound:\n{}",
-                            expected.join("\n"),
-                            done.out
-                        );
-                        compared += 1;
-                    }
-                }
-            }
-        }
-        compared
-    }
+        )+
+    };
 }
 
-/// The same command, whether or not a pass has ended before it begins: on a slow machine `wait` may find nothing to wait
-/// for, and says so by exit code 1, as `mdadm --wait` does.
-fn whenever(command: &str) -> String {
-    if command.starts_with("uraid wait ") { format!("{command} || test $? = 1") } else { command.to_owned() }
+pages! {
+    page_install: "install.md",
+    page_first_array: "first-array.md",
+    page_serving: "serving.md",
+    page_configuration: "configuration.md",
+    page_boot: "boot.md",
+    page_looking: "looking.md",
+    page_status: "status.md",
+    page_when_a_disk_dies: "when-a-disk-dies.md",
+    page_history: "history.md",
+    page_checking: "checking.md",
+    page_scrub: "scrub.md",
+    page_moving: "moving.md",
+    page_recovering: "recovering.md",
+    page_force: "force.md",
+    page_monitoring: "monitoring.md",
+    page_watching: "watching.md",
+    page_metrics: "metrics.md",
+    page_performance: "performance.md",
+    page_security: "security.md",
+    page_errors: "errors.md",
+    page_error_messages: "error-messages.md",
+    page_from_mdadm: "from-mdadm.md",
 }
 
-impl Drop for Shell {
-    fn drop(&mut self) {
-        // By a member: this ends no other array that has the same name. It fails if the page has stopped its array.
-        let _ = self.run("for disk in disk?; do uraid stop --force ./$disk && break; done");
-        if let User::Ordinary(id) = self.user {
-            let _ = std::fs::remove_dir_all(PathBuf::from(format!("/tmp/uraid-{id}")));
-        }
-    }
+/// Pages without a command block: tables of what is refused and why, whose rows name their tests.
+const WITHOUT_COMMANDS: [&str; 4] = ["force.md", "errors.md", "error-messages.md", "from-mdadm.md"];
+
+/// Runs a page: as root where something is mounted, else as an ordinary user.
+fn run_page(file: &str) {
+    let path = format!("{FOLDER}/{file}");
+    let blocks = blocks(&path);
+    let has_commands = blocks.iter().any(|block| matches!(block.kind, Kind::Sh | Kind::Console));
+    assert_eq!(has_commands, !WITHOUT_COMMANDS.contains(&file), "{path}: whether it has blocks of commands");
+    let is_roots = blocks.iter().any(|block| block.needs.iter().any(|need| need == "mounts"));
+    let shell = Shell::new(if is_roots { User::Own } else { User::ordinary() });
+    let counts = shell.run_all(&path, &blocks);
+    let runnable = blocks.iter().filter(|block| block.is_run()).count();
+    assert_eq!(counts.run + counts.skipped, runnable, "{path}: every block was run, or skipped aloud");
+    let left = shell.run("uraid list").expect_done();
+    assert_eq!(left.out, "", "{path}: a page stops what it starts");
 }
 
-/// The test's own user, and if that is root an ordinary one, whom no other test has at this time.
+#[test]
+fn every_page_of_the_summary_is_run_and_no_other() {
+    let summary = document(&format!("{FOLDER}/SUMMARY.md"));
+    let links = summary.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
+    assert_eq!(links.collect::<Vec<_>>(), PAGES);
+}
+
+#[test]
+fn no_command_of_the_page_on_proofs_of_rescue_is_untested() {
+    // It names tests, and has no block: a block there would need one.
+    assert!(blocks("docs/rescue.md").is_empty());
+}
+
+/// The test's own user, and if that is root an ordinary one.
 fn users() -> Vec<User> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = std::process::id() * 4 + COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut users = vec![User::Own];
-    if rustix::process::geteuid().is_root() {
-        // Ids that systems keep for services that come and go.
-        users.push(User::Ordinary(61_184 + number % 4_000));
-    } else {
-        foreign::skipped("the commands as another user: only root can run them so");
+    match User::ordinary() {
+        User::Own => {
+            foreign::skipped("the commands as another user: only root can run them so");
+            vec![User::Own]
+        }
+        ordinary @ User::Ordinary(_) => vec![User::Own, ordinary],
     }
-    users
 }
 
 #[test]
@@ -208,10 +104,10 @@ fn the_first_array_of_the_readme_works_when_pasted() {
     let text = document(README);
     let (_, section) = text.split_once("## The first array\n").expect("README.md has the section");
     let section = section.split("\n## ").next().expect("it has text");
-    let blocks = blocks(section);
+    let blocks = block::blocks(section).expect("its blocks have a kind");
     assert_eq!(
         blocks.len(),
-        self::blocks(&text).len(),
+        self::blocks(README).len(),
         "a command block of README.md outside of the section runs nowhere"
     );
     assert!(blocks.iter().any(|block| block.kind == Kind::Sh && block.lines.len() == 6), "six lines make an array");
@@ -227,23 +123,24 @@ fn the_first_array_of_the_readme_works_when_pasted() {
 
 #[test]
 fn the_page_of_the_first_array_prints_what_it_quotes() {
-    let blocks = blocks(&document(PAGE));
+    let blocks = blocks(PAGE);
     for user in users() {
-        let compared = Shell::new(user).run_all(PAGE, &blocks);
+        let Counts { compared, .. } = Shell::new(user).run_all(PAGE, &blocks);
         assert!(compared >= 15, "{compared} commands were compared");
     }
 }
 
 #[test]
 fn the_picture_shows_what_the_page_quotes() {
-    let page = blocks(&document(PAGE));
-    let quoted: Vec<(&str, Vec<&str>)> = page.iter().filter(|b| b.kind == Kind::Console).flat_map(commands).collect();
+    let page = blocks(PAGE);
+    let quoted: Vec<(&str, Vec<&str>)> =
+        page.iter().filter(|b| b.kind == Kind::Console).flat_map(Block::commands).collect();
     let svg = document(PICTURE);
     let texts =
         svg.lines().filter_map(|line| Some(line.split_once("<text")?.1.split_once('>')?.1.split_once("</text>")?.0));
     let lines = texts.map(|text| text.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")).collect();
-    let picture = Block { kind: Kind::Console, needs: None, line: 1, lines };
-    let shown = commands(&picture);
+    let picture = Block { kind: Kind::Console, needs: Vec::new(), absent: None, exit: None, line: 1, lines };
+    let shown = picture.commands();
     assert!(!shown.is_empty(), "{PICTURE} shows no command");
     for (command, mut found) in shown {
         let (_, expected) = quoted.iter().find(|(quoted, _)| *quoted == command).expect("the page has the command");
@@ -257,11 +154,4 @@ fn the_picture_shows_what_the_page_quotes() {
             found.join("\n")
         );
     }
-}
-
-#[test]
-fn dots_stand_for_lines_and_for_text() {
-    assert!(fits("a ... c", "a b c") && fits("a...", "a") && fits("...b", "ab") && !fits("a...c", "ab"));
-    assert!(fit(&["a", "...", "d"], &["a", "b", "c", "d"]) && fit(&["..."], &[]) && fit(&[], &[]));
-    assert!(!fit(&["a"], &["a", "b"]) && !fit(&["a", "b"], &["a"]) && !fit(&["...", "x"], &["a"]));
 }

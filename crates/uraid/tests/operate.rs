@@ -23,8 +23,6 @@ mod metrics;
 mod monitor;
 #[path = "operate/monitor_kills.rs"]
 mod monitor_kills;
-#[path = "operate/pages.rs"]
-mod pages;
 #[path = "operate/scrub.rs"]
 mod scrub;
 #[path = "operate/service.rs"]

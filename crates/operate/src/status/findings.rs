@@ -189,7 +189,7 @@ impl Look<'_> {
             return None;
         }
         let (all, picture) = (self.report.raid_devices, self.report.picture());
-        let without = if missing == 1 { "slot has" } else { "slots have" };
+        let without = if missing == 1 { "slots has" } else { "slots have" };
         let state =
             format!("degraded: {missing} of {all} {without} no usable member {picture}{}", self.failed_members());
         let name = &self.name;

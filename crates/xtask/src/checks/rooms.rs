@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const ORDERS: &[(&str, &str)] = &[
     ("arrays", "run, recorded_array > build > array, barrier > world, recorder"),
     ("bench", "scenario, nbd, kernels > report > measure > target > work > figures, screen"),
-    ("blackbox", "bin > day, storm > filesystem, sectors > members > programs > nbd > random"),
+    ("blackbox", "bin > day, storm, book > filesystem, sectors > members > programs > nbd > random"),
     ("block", "memory > device > foreign > pieces > buffer, error, sizes, slots, local > sync, units"),
     ("control", "client, history > state > runtime > report > protocol > member_name > asking > log > words"),
     ("doctor", "order, cost"),

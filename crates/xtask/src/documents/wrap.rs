@@ -92,7 +92,7 @@ fn columns(text: &str) -> usize {
 pub(crate) fn wrapped(text: &str) -> String {
     let mut out = String::new();
     let mut paragraph = Paragraph::default();
-    let (mut is_code, mut is_list, mut is_after_blank) = (false, false, true);
+    let (mut is_code, mut is_comment, mut is_list, mut is_after_blank) = (false, false, false, true);
     for line in text.lines() {
         let trimmed = line.trim_start();
         let indent = columns(line) - columns(trimmed);
@@ -100,9 +100,12 @@ pub(crate) fn wrapped(text: &str) -> String {
         let item = item(trimmed);
         let is_indented_code = indent >= 4 && is_after_blank && !is_list;
         let is_kept = trimmed.is_empty() || trimmed.starts_with(['|', '#', '<', '>']) || trimmed.starts_with("![");
-        if is_fence || is_code || is_kept || is_indented_code {
+        // Commands may be in a comment of several lines.
+        is_comment |= trimmed.starts_with("<!--");
+        if is_fence || is_code || is_comment || is_kept || is_indented_code {
             paragraph.end(&mut out);
             is_code ^= is_fence;
+            is_comment &= !trimmed.ends_with("-->");
             out.push_str(line);
             out.push('\n');
             // A block of indented code goes on, also over blank lines.
@@ -191,6 +194,7 @@ mod tests {
             "```\nlong\n```",
             "a\n\n    long\n\n    long",
             "<!-- long -->",
+            "<!-- given:\nlong\nb\n-->",
             "a\nb",
             "- [a](link)",
         ] {
