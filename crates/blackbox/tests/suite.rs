@@ -11,3 +11,4 @@ mod lost_order;
 mod mirrors;
 mod own_client;
 mod rude_clients;
+mod ten_tasks;

@@ -100,6 +100,11 @@ impl Shell {
         run(&mut command)
     }
 
+    /// Runs lines with `sh -e`, as a reader types them.
+    pub fn run_lines<S: AsRef<str>>(&self, lines: &[S]) -> Finished {
+        self.run(&lines.iter().map(|line| whenever(line.as_ref())).collect::<Vec<_>>().join("\n"))
+    }
+
     /// Runs the blocks in their order. A block is skipped where this machine lacks what it needs, and behind a given one
     /// all are.
     #[track_caller]
@@ -129,8 +134,7 @@ impl Shell {
         match block.kind {
             Kind::Text(_) => 0,
             Kind::Sh | Kind::Given => {
-                let lines: Vec<String> = block.lines.iter().map(|line| whenever(line)).collect();
-                let done = self.run(&lines.join("\n"));
+                let done = self.run_lines(&block.lines);
                 assert_eq!(done.code, Some(expected_code), "{place}\n{}\n{}{}", done.line, done.out, done.err);
                 0
             }
@@ -183,7 +187,7 @@ fn whenever(command: &str) -> String {
 /// Whether this machine has what a block needs; says loudly what it lacks. A program that is missing fails the test where
 /// all clients are required.
 #[track_caller]
-fn has_all(needs: &[String]) -> bool {
+pub fn has_all(needs: &[String]) -> bool {
     needs.iter().all(|need| match need.as_str() {
         "mounts" => match mount::obstacle().or_else(|| (!may_mount()).then_some("this container forbids mounts")) {
             Some(why) => {
