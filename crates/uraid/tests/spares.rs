@@ -226,7 +226,9 @@ fn a_spare_that_is_being_recovered_is_failed_by_name_or_slot_and_the_next_one_ta
     rig.slow.slow_writes(SLOW);
     rig.fail(&[1]);
     rig.expect_taken(3, 1, "[U_U]");
-    rig.scratch.uraid(["fail", "home", &text(&rig.members[4])]).expect_refused(&["is a spare"]);
+    rig.scratch
+        .uraid(["fail", "home", &text(&rig.members[4])])
+        .expect_refused(&["is a spare, which", "`uraid remove home "]);
     rig.scratch.uraid(["fail", "home", "0"]).expect_refused(&["the array cannot serve without", "(slot 0)"]);
     rig.fail_taken(&text(&rig.members[3]));
     rig.served.wait_for(&format!("home: the spare {} takes slot 1, and is ", text(&rig.members[4])));

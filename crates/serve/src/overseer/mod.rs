@@ -205,7 +205,10 @@ impl Overseer {
             MemberState::Replacing { slot, .. } => {
                 Err(RpcError::refused(format!("{member}: does not hold all of {slot} yet")))
             }
-            MemberState::Spare => Err(RpcError::refused(format!("{member}: is a spare"))),
+            MemberState::Spare => Err(RpcError::refused(format!(
+                "{member}: is a spare, which holds no data: `uraid remove {} {member}` takes it out",
+                self.name()
+            ))),
             MemberState::Removed => Err(RpcError::refused(format!("{member}: was removed"))),
             MemberState::Faulty { .. } => Err(RpcError::refused(format!("{member}: has failed already"))),
         }
