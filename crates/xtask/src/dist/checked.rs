@@ -10,12 +10,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// Paths that a package must have.
-const EXPECTED: [&str; 9] = [
+const EXPECTED: [&str; 10] = [
     "usr/bin/uraid",
     "usr/lib/uraid/mdadm",
     "usr/lib/systemd/system/uraid@.service",
     "usr/lib/systemd/system/uraid.target",
     "usr/lib/udev/rules.d/63-uraid-assembly.rules",
+    "usr/share/initramfs-tools/hooks/uraid",
     "usr/share/man/man1/uraid-serve.1.gz",
     "usr/share/bash-completion/completions/uraid",
     "usr/share/doc/uraid/copyright",

@@ -37,6 +37,7 @@ fn tree(release: &Release, program: &Path, pages: &Path) -> Result<Tree, String>
     tree.link("usr/lib/uraid/mdadm", "../../bin/uraid");
     tree.copy("etc/default/uraid", &contrib.join("debian/uraid.default"), 0o644)?;
     tree.copy("usr/lib/udev/rules.d/63-uraid-assembly.rules", &contrib.join("udev/63-uraid-assembly.rules"), 0o644)?;
+    tree.copy("usr/share/initramfs-tools/hooks/uraid", &contrib.join("initramfs-tools/uraid"), 0o755)?;
     for name in names(&contrib.join("systemd"))? {
         let folder = if name == "sandbox.conf" { format!("{DOCUMENTS}/examples") } else { UNITS.to_owned() };
         tree.copy(&format!("{folder}/{name}"), &contrib.join("systemd").join(&name), 0o644)?;
@@ -81,7 +82,7 @@ fn book(root: &Path) -> Result<Vec<String>, String> {
     Ok(names(&root.join("docs/operating"))?.into_iter().filter(|name| name.ends_with(".md")).collect())
 }
 
-/// `control`, `md5sums`, `conffiles` and the scripts.
+/// `control`, `md5sums`, `conffiles`, `triggers` and the scripts.
 fn control(release: &Release, program: &Path, tree: &Tree) -> Result<Tree, String> {
     let folder = project::root().join("contrib/debian");
     let mut control = Tree::default();
@@ -99,7 +100,9 @@ fn control(release: &Release, program: &Path, tree: &Tree) -> Result<Tree, Strin
         }
     }
     control.file("md5sums", sums, 0o644);
-    control.copy("conffiles", &folder.join("conffiles"), 0o644)?;
+    for file in ["conffiles", "triggers"] {
+        control.copy(file, &folder.join(file), 0o644)?;
+    }
     for script in ["postinst", "prerm", "postrm"] {
         control.copy(script, &folder.join(script), 0o755)?;
     }
