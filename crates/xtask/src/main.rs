@@ -80,9 +80,10 @@ cargo xtask vm matrix --rebuild
                         the kernel is cut off while it rebuilds a member; uraid recovers it, or a part; the kernel goes on
 cargo xtask vm matrix --reshape
                         the kernel is cut off while it reshapes an array; uraid copies it
-cargo xtask vm systemd PACKAGE.deb
+cargo xtask vm systemd PACKAGE.deb [--folder FOLDER [--from STAGE]]
                         a Debian with systemd and that package (`cargo xtask dist deb`): arrays at boot, a member that goes,
-                        mail, a spare, a reboot in its recovery, a scheduled scrub, an upgrade under load; as root
+                        mail, a spare, a reboot in its recovery, a scheduled scrub, an upgrade under load; as root;
+                        FOLDER keeps the disks as they are before each boot, so that STAGE, 1 to 4, can be booted again
 cargo xtask vm golden [NAME]...
                         makes crates/format/tests/golden anew with the real md driver and mdadm
 cargo xtask man         the man pages and completions, from the definition of the command line, into target/dist/pages
