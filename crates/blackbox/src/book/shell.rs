@@ -9,11 +9,11 @@ use crate::filesystem::mount;
 use crate::members::scratch::Scratch;
 use crate::programs::binary::{self, Finished, run};
 use crate::programs::foreign;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Who types the lines.
 #[derive(Clone, Copy, Debug)]
@@ -27,14 +27,30 @@ pub enum User {
 impl User {
     /// An ordinary one, whom no other test has at this time; the user of this test if that is not root.
     pub fn ordinary() -> User {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Ids that systems keep for services that come and go.
+        const FIRST: u32 = 61_184;
+        const COUNT: u32 = 4_000;
         if !rustix::process::geteuid().is_root() {
             return User::Own;
         }
-        let number = std::process::id() * 32 + COUNT.fetch_add(1, Ordering::Relaxed);
-        // Ids that systems keep for services that come and go.
-        User::Ordinary(61_184 + number % 4_000)
+        let mut numbers = (0..COUNT).map(|number| FIRST + (std::process::id() * 64 + number) % COUNT);
+        let free = numbers.find(|id| claim(*id));
+        User::Ordinary(free.expect("one of 4000 ids has no runtime directory"))
     }
+}
+
+/// Takes a user's id for one test: whoever makes the runtime directory that such a user has without a login session.
+fn claim(id: u32) -> bool {
+    let folder = runtime_of(id);
+    let is_ours = DirBuilder::new().mode(0o700).create(&folder).is_ok();
+    if is_ours {
+        chown(&folder, Some(id), Some(id)).expect("root may");
+    }
+    is_ours
+}
+
+fn runtime_of(id: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/uraid-{id}"))
 }
 
 /// How many blocks a page had, by what became of them.
@@ -173,7 +189,7 @@ impl Drop for Shell {
         // By a member: what is served in another runtime directory.
         let _ = self.run("for disk in disk*; do uraid stop --force ./$disk && break; done");
         if let User::Ordinary(id) = self.user {
-            let _ = std::fs::remove_dir_all(PathBuf::from(format!("/tmp/uraid-{id}")));
+            let _ = std::fs::remove_dir_all(runtime_of(id));
         }
     }
 }
