@@ -254,7 +254,7 @@ fn typed(step: &Step) -> String {
 fn perform(number: usize) {
     let task = &TASKS[number - 1];
     let needs: Vec<String> = task.needs.iter().map(|need| need.to_string()).collect();
-    if !has_all(&needs) {
+    if !has_all(task.asks, &needs) {
         return;
     }
     let shell = Shell::new(if task.needs.contains(&"mounts") { User::Own } else { User::ordinary() });

@@ -128,7 +128,7 @@ impl Shell {
         let mut counts = Counts::default();
         let mut is_given = true;
         for block in blocks.iter().filter(|block| block.is_run()) {
-            let can = has_all(&block.needs);
+            let can = has_all(&format!("{document}:{}", block.line), &block.needs);
             if block.kind == Kind::Given {
                 is_given &= can;
             }
@@ -200,14 +200,14 @@ fn whenever(command: &str) -> String {
     if command.starts_with("uraid wait ") { format!("{command} || test $? = 1") } else { command.to_owned() }
 }
 
-/// Whether this machine has what a block needs; says loudly what it lacks. A program that is missing fails the test where
+/// Whether this machine has what the block at this place needs; says loudly what it lacks. A program that is missing fails the test where
 /// all clients are required.
 #[track_caller]
-pub fn has_all(needs: &[String]) -> bool {
+pub fn has_all(place: &str, needs: &[String]) -> bool {
     needs.iter().all(|need| match need.as_str() {
         "mounts" => match mount::obstacle().or_else(|| (!may_mount()).then_some("this container forbids mounts")) {
             Some(why) => {
-                foreign::skipped(why);
+                foreign::skipped(&format!("{place}: {why}"));
                 false
             }
             None => true,
@@ -215,7 +215,7 @@ pub fn has_all(needs: &[String]) -> bool {
         "fuse" => {
             let can = Path::new("/dev/fuse").exists() && (may_mount() || !rustix::process::geteuid().is_root());
             if !can {
-                foreign::skipped("this machine or container has no FUSE");
+                foreign::skipped(&format!("{place}: this machine or container has no FUSE"));
             }
             can && foreign::has(&["fusermount3"])
         }
