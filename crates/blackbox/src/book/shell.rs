@@ -200,8 +200,8 @@ fn whenever(command: &str) -> String {
     if command.starts_with("uraid wait ") { format!("{command} || test $? = 1") } else { command.to_owned() }
 }
 
-/// Whether this machine has what the block at this place needs; says loudly what it lacks. A program that is missing fails the test where
-/// all clients are required.
+/// Whether this machine has what the block at this place needs; says loudly what it lacks. A program that is missing fails
+/// the test where all clients are required.
 #[track_caller]
 pub fn has_all(place: &str, needs: &[String]) -> bool {
     needs.iter().all(|need| match need.as_str() {
