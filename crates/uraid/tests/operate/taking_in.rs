@@ -189,6 +189,15 @@ fn a_unit_serves_an_array_of_the_configuration_in_the_foreground() {
     served.wait_until_ready();
     assert!(scene.detail().contains("degraded"), "{}", scene.detail());
     assert_eq!(served.stop().code, Some(0));
+    // A folder that is called as the array, as /home is where systemd starts services, is not taken for a member.
+    fs::create_dir(scene.scratch.path("home")).expect("room");
+    for word in ["home", "/dev/md/home"] {
+        let mut command = scene.scratch.command(["assemble", "--foreground", "--run-after", "500ms", "--", word]);
+        command.env("URAID_CONFIG", scene.scratch.path("mdadm.conf")).current_dir(scene.scratch.path(""));
+        let served = crate::common::Served::start(&mut command);
+        served.wait_until_ready();
+        assert_eq!(served.stop().code, Some(0));
+    }
     scene.config("URAID home members=DIR/nothing\n");
     let mut command = scene.scratch.command(["assemble", "--foreground", "home"]);
     let output = command.env("URAID_CONFIG", scene.scratch.path("mdadm.conf")).output().expect("the binary runs");

@@ -232,7 +232,8 @@ fn one(args: &AssembleArgs, config: &Config) -> Result<Start, AssembleVerbError>
     let mut members = args.members.clone();
     let mut called = None;
     if let Some(word) = &args.array {
-        match array_name(word) {
+        // A folder called `home` is not what is meant where the configuration has an array of that name.
+        match array_name(word).or_else(|| listed_name(config, word)) {
             Some(name) => called = Some(name),
             None if is_told => members.insert(0, word.clone()),
             None => return Err(AssembleVerbError::Name { word: word.clone() }),
@@ -293,9 +294,14 @@ fn is_in_config(config: &Config, array: &FoundArray) -> bool {
 }
 
 fn is_named_in(config: &Config, word: &str) -> bool {
-    let name = array_name(word);
+    array_name(word).is_some_and(|name| listed_name(config, &name).is_some()) || listed_name(config, word).is_some()
+}
+
+/// The word, if a line of the configuration gives an array this name.
+fn listed_name(config: &Config, word: &str) -> Option<String> {
     let listed = config.arrays.iter().filter_map(|line| line.name_of_array());
-    listed.chain(config.uraid.iter().filter_map(|line| line.name())).any(|own| Some(own) == name.as_deref())
+    let mut names = listed.chain(config.uraid.iter().filter_map(|line| line.name()));
+    names.find(|name| *name == word).map(str::to_owned)
 }
 
 /// `home` for `home` and `/dev/md/home`, `md0` for `/dev/md0`; `None`: the word is a path of something else.
