@@ -4,6 +4,8 @@
 
 #[path = "operate/assembling.rs"]
 mod assembling;
+#[path = "operate/bad_input.rs"]
+mod bad_input;
 mod common;
 #[path = "operate/creating.rs"]
 mod creating;

@@ -60,8 +60,9 @@ pub struct HistoryArgs {
 /// No history has that name.
 #[derive(Debug, thiserror::Error)]
 #[error("no history has an array {array}: `uraid history` shows all that there are")]
-struct NoArray {
-    array: String,
+pub(crate) struct NoArray {
+    /// That name.
+    pub(crate) array: String,
 }
 
 /// Prints the entries.

@@ -61,7 +61,10 @@ pub(crate) fn parse_date(text: &str) -> Option<u64> {
     };
     let [year, month, day] = numbers(date, '-')?;
     let [hour, minute, second] = numbers(time.strip_suffix('Z').unwrap_or(time), ':')?;
-    let is_in = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    let is_in = (1970..=9999).contains(&year) && (1..=12).contains(&month);
+    // The first of the next month is as many days behind this one's as this one has.
+    let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    let is_in = is_in && (1..=days(next_year, next_month, 1) - days(year, month, 1)).contains(&day);
     if !is_in || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
@@ -88,9 +91,23 @@ mod tests {
         }
         assert_eq!(parse("2023-11-14"), Ok(Since::At(1_699_920_000)));
         assert_eq!(parse("2h"), Ok(Since::Ago(7200)));
-        for wrong in
-            ["", "h", "1", "2w", "2026-13-01", "2026-1", "2026-11-30T25:00:00Z", "-1d", "99999999999999999999d"]
-        {
+        assert_eq!(parse("2024-02-29"), Ok(Since::At(1_709_164_800)));
+        assert!(parse("9999-12-31").is_ok());
+        for wrong in [
+            "",
+            "h",
+            "1",
+            "2w",
+            "2026-13-01",
+            "2026-02-29",
+            "2026-04-31",
+            "2026-01-00",
+            "0-0-0",
+            "2026-1",
+            "2026-11-30T25:00:00Z",
+            "-1d",
+            "99999999999999999999d",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -8,6 +8,9 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+/// The longest path that the system takes for a socket.
+const SOCKET_BYTES_MAX: usize = 107;
+
 /// What a file of metrics begins with.
 const BEGIN: &[u8] = b"# HELP ";
 
@@ -34,6 +37,16 @@ pub(crate) enum ListenError {
     /// Another process has the socket.
     #[error("--listen unix:{}: another process listens there, or it is no socket: name another path", path.display())]
     Taken {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Longer than the path of a socket can be.
+    #[error(
+        "--listen unix:{}: the path has {} bytes, more than the 107 of a socket: name a shorter one",
+        path.display(),
+        path.as_os_str().len()
+    )]
+    Long {
         /// The path.
         path: PathBuf,
     },
@@ -80,11 +93,14 @@ impl Address {
         }
     }
 
-    /// Refuses an address that other machines reach.
+    /// Refuses an address that other machines reach, or that cannot be one.
     pub(super) fn check(&self, is_insecure: bool) -> Result<(), ListenError> {
         match self {
             Address::Tcp(address) if !address.ip().is_loopback() && !is_insecure => {
                 Err(ListenError::NotLoopback { address: *address })
+            }
+            Address::Unix(path) if path.as_os_str().len() > SOCKET_BYTES_MAX => {
+                Err(ListenError::Long { path: path.clone() })
             }
             Address::Tcp(_) | Address::Unix(_) => Ok(()),
         }
@@ -152,6 +168,9 @@ mod tests {
         for word in ["", "9634", "unix:", "tcp:localhost:9634", "tcp:127.0.0.1", "http://127.0.0.1:9634"] {
             assert!(Address::parse(word).is_err(), "{word}");
         }
+        let path = |bytes| of(&format!("unix:/{}", "a".repeat(bytes - 1)));
+        assert!(path(SOCKET_BYTES_MAX).check(false).is_ok());
+        assert!(matches!(path(SOCKET_BYTES_MAX + 1).check(true), Err(ListenError::Long { .. })));
     }
 
     #[test]

@@ -34,7 +34,7 @@ EVENTS
   mailed      TestMessage DegradedArray SparesMissing Fail FailSpare; not of mdadm: ArrayFrozen
               NotAnswering ReadErrors BadBlocks HungMember WriteHole MismatchesFound CheckOverdue
   not mailed  DeviceDisappeared NewArray RebuildStarted RebuildNN RebuildFinished SpareActive
-              MoveSpare; not of mdadm: RebuildAborted SectorsCorrected SlowMember
+              MoveSpare; not of mdadm: RebuildAborted RebuildPaused SectorsCorrected SlowMember
 
 PROGRAMS
   A program is run as `PROGRAM EVENT DEVICE [COMPONENT]`, without a shell, with the event in its
@@ -99,7 +99,7 @@ pub struct MonitorArgs {
     /// How often a minute each of them is run at most
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<usize>(1..=1000))]
     pub reactions_a_minute: usize,
-    /// Only events that mdadm has: a pass that was aborted is RebuildFinished
+    /// Only events that mdadm has: a pass that was aborted or paused is RebuildFinished
     #[arg(long)]
     pub mdadm_events: bool,
     /// Events on stdout, one JSON object a line

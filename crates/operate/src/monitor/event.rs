@@ -53,6 +53,8 @@ pub(crate) enum EventKind {
     RebuildFinished,
     /// It has ended before.
     RebuildAborted,
+    /// A check was ended by a command, and keeps its place: the next one goes on there.
+    RebuildPaused,
     /// A member in sync has failed.
     Fail,
     /// A spare has failed, or one to which data was being rebuilt.
@@ -85,7 +87,7 @@ pub(crate) enum EventKind {
 
 /// All kinds without a number, with what is fixed about each: the name, the weight, whether it is mailed, whether mdadm has
 /// it.
-const KINDS: [(EventKind, &str, Severity, bool, bool); 22] = [
+const KINDS: [(EventKind, &str, Severity, bool, bool); 23] = [
     (EventKind::TestMessage, "TestMessage", Severity::Info, true, true),
     (EventKind::DeviceDisappeared, "DeviceDisappeared", Severity::Critical, false, true),
     (EventKind::NewArray, "NewArray", Severity::Info, false, true),
@@ -94,6 +96,7 @@ const KINDS: [(EventKind, &str, Severity, bool, bool); 22] = [
     (EventKind::RebuildStarted, "RebuildStarted", Severity::Warning, false, true),
     (EventKind::RebuildFinished, "RebuildFinished", Severity::Warning, false, true),
     (EventKind::RebuildAborted, "RebuildAborted", Severity::Warning, false, false),
+    (EventKind::RebuildPaused, "RebuildPaused", Severity::Info, false, false),
     (EventKind::Fail, "Fail", Severity::Critical, true, true),
     (EventKind::FailSpare, "FailSpare", Severity::Critical, true, true),
     (EventKind::SpareActive, "SpareActive", Severity::Info, false, true),

@@ -254,11 +254,11 @@ impl Life {
 
     /// With --mdadm-events, in the words of mdadm; `None`: it has none.
     fn as_asked(&self, news: News) -> Option<News> {
-        use super::event::EventKind::{RebuildAborted, RebuildFinished};
+        use super::event::EventKind::{RebuildAborted, RebuildFinished, RebuildPaused};
         if !self.settings.is_mdadm_only || news.kind.is_of_mdadm() {
             return Some(news);
         }
-        (news.kind == RebuildAborted).then_some(News { kind: RebuildFinished, ..news })
+        [RebuildAborted, RebuildPaused].contains(&news.kind).then_some(News { kind: RebuildFinished, ..news })
     }
 
     /// What is on its way has a moment to arrive.

@@ -35,7 +35,7 @@ pub(crate) enum SettingsError {
     )]
     NobodyToTell,
     /// A program is not safe to run.
-    #[error("{option}: {source}")]
+    #[error("{option}")]
     NotTrusted {
         /// Which option or keyword names it.
         option: &'static str,

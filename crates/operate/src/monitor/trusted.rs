@@ -17,12 +17,12 @@ const EXECUTE: u32 = 0o111;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotTrusted {
     /// It cannot be looked at.
-    #[error("{}: {}", path.display(), uraid_host::io_text(source))]
+    #[error("{}: {}", path.display(), uraid_host::io_text(error))]
     Io {
         /// Which.
         path: PathBuf,
-        /// Why.
-        source: io::Error,
+        /// Why: said in the text, for those who print no causes.
+        error: io::Error,
     },
     /// A file or folder of somebody else.
     #[error("{} belongs to user {owner}, expected root or user {own}: it is not used", path.display())]
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
 pub(crate) fn trusted(path: &Path, kind: Kind) -> Result<PathBuf, NotTrusted> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        |source| NotTrusted::Io { path, source }
+        |error| NotTrusted::Io { path, error }
     };
     let whole = fs::canonicalize(path).map_err(failed(path))?;
     let own = geteuid().as_raw();

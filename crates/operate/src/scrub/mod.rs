@@ -7,7 +7,7 @@ mod kept;
 mod runner;
 mod schedule;
 
-use crate::history::histories;
+use crate::history::{NoArray, histories};
 use clap::{ArgGroup, Args};
 use runner::{Plan, ScrubError};
 use schedule::{Window, Zone};
@@ -154,7 +154,11 @@ fn show(args: &ScrubArgs) -> Result<ExitCode, Box<dyn Error>> {
     };
     let (mut out, mut all) = (String::new(), Vec::new());
     for word in words {
-        for entries in histories(word)? {
+        let found = histories(word)?;
+        if let (true, Some(array)) = (found.is_empty(), word) {
+            return Err(Box::new(NoArray { array: array.to_owned() }));
+        }
+        for entries in found {
             let Some(last) = entries.last() else { continue };
             let record = history::read_checks(&last.uuid)?;
             out.push_str(&text(&last.array, &record));

@@ -132,6 +132,37 @@ fn what_happens_while_no_monitor_runs_is_told_once_by_the_next_one() {
 }
 
 #[test]
+fn a_check_that_ends_for_the_day_is_paused_and_what_it_goes_on_to_is_its_end() {
+    let rig = Rig::new();
+    rig.look(&[]);
+    rig.scratch.uraid(["speed", "home", "--max", "64K"]).expect_done();
+    rig.scratch.uraid(["check", "home"]).expect_done();
+    let report = || {
+        let text = rig.scratch.uraid(["detail", "--json", "home"]).expect_done().stdout;
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")
+    };
+    wait(|| report()["check"]["done"].as_u64() > Some(0)).expect("it goes on");
+    // As `uraid scrub` ends it when the night is over.
+    rig.scratch.uraid(["idle", "home"]).expect_done();
+    let look_until_told = |event: &str| {
+        let is_told = || {
+            rig.look(&[]);
+            told(&rig.scratch).iter().any(|line| line == event)
+        };
+        wait(is_told).unwrap_or_else(|()| panic!("{:?}", told(&rig.scratch)));
+    };
+    look_until_told("RebuildPaused");
+    rig.scratch.uraid(["speed", "home", "--max", "0"]).expect_done();
+    let done = rig.scratch.uraid(["scrub", "--now", "home"]).expect_done().stdout;
+    assert!(done.starts_with("home: check begun, from "), "{done}");
+    look_until_told("RebuildFinished");
+    let mut events = told(&rig.scratch);
+    // Its second beginning may be too short to be seen.
+    events.retain(|event| event != "RebuildStarted");
+    assert_eq!(events, ["RebuildPaused", "RebuildFinished"]);
+}
+
+#[test]
 fn a_mail_is_kept_until_a_mail_program_takes_it_and_delays_nobody_else() {
     let rig = Rig::new();
     let program = notes(&rig.scratch);

@@ -105,6 +105,10 @@ impl ArrayMemory {
     fn end_pass(&mut self, ended: &What) -> Vec<News> {
         let What::PassEnded { word, is_complete, why, mismatched, places } = ended else { return Vec::new() };
         self.pass = None;
+        // By `uraid idle`, or by `uraid scrub` in the morning.
+        if !is_complete && word == "check" && why.as_deref() == Some("ended") {
+            return vec![News::of(EventKind::RebuildPaused).saying("check, by a command; the next one goes on there")];
+        }
         if !is_complete {
             let why = why.as_ref().map_or_else(|| word.clone(), |why| format!("{word} {why}"));
             return vec![News::of(EventKind::RebuildAborted).saying(why)];

@@ -160,13 +160,29 @@ fn what_came_and_went_between_two_looks_is_told_from_the_history_in_its_order() 
         "RebuildFinished",
         "MismatchesFound",
         "RebuildStarted",
-        "RebuildAborted",
+        "RebuildPaused",
         "DeviceDisappeared",
         "NewArray",
     ];
     assert_eq!(words(&news), expected);
     assert_eq!(news[5].description.as_deref(), Some("mismatches found: 8 (on raid level 1)"));
     assert_eq!(words(&changes(&mut memory, &running("a+0 b+1"), Some(&[]), &rules(10))), [""; 0]);
+}
+
+#[test]
+fn only_a_check_that_a_command_ended_is_paused_and_what_ends_otherwise_is_aborted() {
+    for (word, why, expected) in [
+        ("check", "ended", "RebuildPaused"),
+        ("check", "superseded", "RebuildAborted"),
+        ("check", "stopped", "RebuildAborted"),
+        ("repair", "ended", "RebuildAborted"),
+        ("recovery", "ended at 7 of 9", "RebuildAborted"),
+    ] {
+        let mut memory = known("a+0 b+1");
+        let (word, why) = (word.to_owned(), Some(why.to_owned()));
+        let ended = record(What::PassEnded { word, is_complete: false, why, mismatched: 0, places: Vec::new() });
+        assert_eq!(words(&changes(&mut memory, &running("a+0 b+1"), Some(&[ended]), &rules(1))), [expected]);
+    }
 }
 
 #[test]
