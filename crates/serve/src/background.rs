@@ -185,6 +185,15 @@ impl Detachment {
             let pid = std::process::id();
             warn(&format!("{array}: is served in the background by process {pid}; its log is {}", log.display()));
         }
+        self.is_awaited()
+    }
+
+    /// Whether the command that started this server still waits for it; always, of a server in the foreground. One that
+    /// was told to end wants no array started any more, least of all a degraded one.
+    pub fn is_awaited(self) -> bool {
+        if self == Detachment::None {
+            return true;
+        }
         let stdout = io::stdout();
         let mut waiting = [PollFd::new(&stdout, PollFlags::empty())];
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));

@@ -108,7 +108,8 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
         let more = match signal {
             Signal::ProcessorTime => " (the limit on processor time: ulimit -t, LimitCPU=)",
             Signal::Terminate | Signal::Interrupt | Signal::HangUp | Signal::Quit => "",
-            Signal::User1 | Signal::User2 | Signal::Alarm | Signal::Power => "",
+            Signal::User1 | Signal::User2 | Signal::Alarm | Signal::OtherTimer | Signal::Power => "",
+            Signal::Io | Signal::StackFault | Signal::RealTime => "",
         };
         asked.ask_to_stop(&format!("{}{more}", signal.name()), None);
     });

@@ -179,9 +179,40 @@ fn signals_of_the_terminal_do_not_reach_it_and_a_command_that_is_killed_has_no_s
     assert!(server_of(&scratch, "home")["is_ready"].as_bool().expect("a state"));
     scratch.stop_when_left("home");
     // The command is killed while its server waits for a member that another process has.
+    let before = contents(&members);
     let held = File::open(&members[0]).expect("ours");
     rustix::fs::flock(held.as_fd(), rustix::fs::FlockOperation::LockExclusive).expect("nobody has it");
-    let mut child = scratch.command(words(&[], &members)).stderr(Stdio::null()).spawn().expect("it runs");
+    let server = start_and_kill_the_command(&scratch, words(&[], &members));
+    rustix::fs::flock(held.as_fd(), rustix::fs::FlockOperation::Unlock).expect("ours");
+    wait(|| !server.exists()).expect("it ends, too");
+    assert!(!scratch.path("home.nbd").exists());
+    assert!(contents(&members) == before, "no superblock was written");
+}
+
+/// A degraded start makes the member that is away stale: nobody waits for it any more.
+#[test]
+fn a_command_that_is_killed_while_members_are_awaited_leaves_them_as_they_were() {
+    let scratch = Scratch::new();
+    let members = home(&scratch);
+    let shown = ["detail", "--json"].map(PathBuf::from).into_iter().chain(members.iter().cloned());
+    let told = scratch.uraid(shown);
+    let told: serde_json::Value = serde_json::from_str(&told.expect_done().stdout).expect("JSON");
+    let uuid = told["uuid"].as_str().expect("a UUID");
+    let before = contents(&members);
+    let server = start_and_kill_the_command(&scratch, words(&["--uuid", uuid, "--run-after", "2s"], &members[..1]));
+    wait(|| !server.exists()).expect("it ends, too");
+    assert!(contents(&members) == before, "no superblock was written");
+    let again = scratch.ready(&[], &members);
+    assert_eq!(again.stop().code, Some(0));
+}
+
+fn contents(members: &[PathBuf]) -> Vec<Vec<u8>> {
+    members.iter().map(|member| fs::read(member).expect("ours")).collect()
+}
+
+/// Kills a command when its server has begun; the server's folder in /proc.
+fn start_and_kill_the_command(scratch: &Scratch, words: Vec<PathBuf>) -> PathBuf {
+    let mut child = scratch.command(words).stderr(Stdio::null()).spawn().expect("it runs");
     let server = format!("/proc/{0}/task/{0}/children", child.id());
     wait(|| fs::read_to_string(&server).is_ok_and(|children| !children.is_empty())).expect("it starts a server");
     let server = PathBuf::from("/proc").join(fs::read_to_string(&server).expect("a list").trim());
@@ -190,7 +221,5 @@ fn signals_of_the_terminal_do_not_reach_it_and_a_command_that_is_killed_has_no_s
     wait(has_begun).expect("it is uraid");
     child.kill().expect("our child");
     child.wait().expect("our child");
-    rustix::fs::flock(held.as_fd(), rustix::fs::FlockOperation::Unlock).expect("ours");
-    wait(|| !server.exists()).expect("it ends, too");
-    assert!(!scratch.path("home.nbd").exists());
+    server
 }

@@ -223,7 +223,8 @@ fn an_array_is_stopped_clean_when_its_terminal_goes_unless_that_is_ignored() {
     use rustix::process::Signal;
     let signals = [(Signal::HUP, "SIGHUP"), (Signal::TERM, "SIGTERM"), (Signal::QUIT, "SIGQUIT")];
     let others = [(Signal::USR1, "SIGUSR1"), (Signal::ALARM, "SIGALRM"), (Signal::POWER, "SIGPWR")];
-    for (signal, name) in signals.into_iter().chain(others) {
+    let rare = [(Signal::VTALARM, "a timer's signal"), (Signal::IO, "SIGIO")];
+    for (signal, name) in signals.into_iter().chain(others).chain(rare) {
         let served = scratch.ready(&[], &members);
         let mut client = served.client();
         assert_eq!(client.write(0, &pattern(15, MIB as usize)).expect("connected"), 0);
@@ -234,6 +235,11 @@ fn an_array_is_stopped_clean_when_its_terminal_goes_unless_that_is_ignored() {
         let shown = scratch.uraid(["examine", &text(&members[0])]).expect_done().stdout;
         assert!(shown.contains("State : clean\n"), "{shown}");
     }
+    let served = scratch.ready(&[], &members);
+    let sent = std::process::Command::new("kill").args(["-37", &served.pid().to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+    let done = served.end();
+    assert!(done.code == Some(0) && done.stderr.contains("hup: stops: a real-time signal\n"), "{done:?}");
     let mut nohup = std::process::Command::new("nohup");
     nohup.arg(env!("CARGO_BIN_EXE_uraid")).arg("serve").args(&members).env("URAID_RUNTIME_DIR", scratch.path(""));
     let served = crate::common::Served::start(&mut nohup);

@@ -202,10 +202,11 @@ impl<'a> Device<'a> {
         self.bytes.checked_sub(bytes)
     }
 
-    /// A version-1 superblock at the sector that it records itself. Even with a wrong checksum it is md's.
+    /// A version-1 superblock at the sector that it records itself. Even damaged, with a wrong checksum or another major
+    /// version, it is md's.
     fn md_version_1(&self, sector: u64) -> Option<u64> {
         let at = sector.checked_mul(SECTOR_BYTES as u64)?;
-        self.tag(at, b"\xfc\x4e\x2b\xa9\x01\x00\x00\x00")?;
+        self.tag(at, b"\xfc\x4e\x2b\xa9")?;
         self.tag(at + 144, &sector.to_le_bytes())?;
         Some(at)
     }
@@ -358,6 +359,8 @@ mod tests {
         for (sector, kind) in [(8, Kind::Md12), (0, Kind::Md11), (4080, Kind::Md10)] {
             let (start, place, number) = at(sector);
             assert_eq!(with(&[(start, magic), (place, &number)]), [Signature { kind, at: start }]);
+            let damaged: &[u8] = b"\xfc\x4e\x2b\xa9\x04\x00\x00\x00";
+            assert_eq!(kinds(&[(start, damaged), (place, &number)]), [kind]);
             // A superblock that records another place is a copy, or belongs to another device's partition.
             assert_eq!(kinds(&[(start, magic), (place, &99u64.to_le_bytes())]), []);
         }

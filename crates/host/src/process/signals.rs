@@ -30,6 +30,14 @@ pub enum Signal {
     Alarm,
     /// SIGPWR: the power is about to fail.
     Power,
+    /// SIGVTALRM, SIGPROF: timers, as [`Signal::Alarm`].
+    OtherTimer,
+    /// SIGIO: a file that this program was started with.
+    Io,
+    /// SIGSTKFLT.
+    StackFault,
+    /// SIGRTMIN to SIGRTMAX: SIGRTMIN+3 stops a container's first process.
+    RealTime,
 }
 
 impl Signal {
@@ -45,17 +53,22 @@ impl Signal {
             Signal::User2 => "SIGUSR2",
             Signal::Alarm => "SIGALRM",
             Signal::Power => "SIGPWR",
+            Signal::OtherTimer => "a timer's signal",
+            Signal::Io => "SIGIO",
+            Signal::StackFault => "SIGSTKFLT",
+            Signal::RealTime => "a real-time signal",
         }
     }
 }
 
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static ARRIVED: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];
+static REAL_TIME_ARRIVED: AtomicBool = AtomicBool::new(false);
 static OWNED_BELL: OnceLock<OwnedFd> = OnceLock::new();
 
 /// In the order in which they are taken if several have arrived. Each would end the process at once, and leave what it
 /// serves to the next start as a power cut does.
-const SIGNALS: [(libc::c_int, Signal); 9] = [
+const SIGNALS: [(libc::c_int, Signal); 13] = [
     (libc::SIGTERM, Signal::Terminate),
     (libc::SIGINT, Signal::Interrupt),
     (libc::SIGHUP, Signal::HangUp),
@@ -65,7 +78,16 @@ const SIGNALS: [(libc::c_int, Signal); 9] = [
     (libc::SIGUSR2, Signal::User2),
     (libc::SIGALRM, Signal::Alarm),
     (libc::SIGPWR, Signal::Power),
+    (libc::SIGVTALRM, Signal::OtherTimer),
+    (libc::SIGPROF, Signal::OtherTimer),
+    (libc::SIGIO, Signal::Io),
+    (libc::SIGSTKFLT, Signal::StackFault),
 ];
+
+/// Those that the C library has left for programs.
+fn real_time() -> std::ops::RangeInclusive<libc::c_int> {
+    libc::SIGRTMIN()..=libc::SIGRTMAX()
+}
 
 extern "C" fn note(signal: libc::c_int) {
     // SAFETY: errno belongs to the interrupted code of this thread; it is restored below.
@@ -76,6 +98,9 @@ extern "C" fn note(signal: libc::c_int) {
         if *number == signal {
             came.store(true, Ordering::SeqCst);
         }
+    }
+    if real_time().contains(&signal) {
+        REAL_TIME_ARRIVED.store(true, Ordering::SeqCst);
     }
     sys::eventfd_add(BELL.load(Ordering::SeqCst));
     // SAFETY: as above.
@@ -102,7 +127,8 @@ fn is_ignored(signal: libc::c_int) -> bool {
 
 /// The signals that are handled: all, except SIGHUP if it is ignored.
 fn noted() -> impl Iterator<Item = libc::c_int> {
-    SIGNALS.iter().map(|(signal, _)| *signal).filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal))
+    let named = SIGNALS.iter().map(|(signal, _)| *signal);
+    named.filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal)).chain(real_time())
 }
 
 /// Installs the handlers: the signals no longer end the process. Returns the file that becomes readable when one has
@@ -148,5 +174,7 @@ pub(crate) fn take() -> Option<Signal> {
     if let Some(bell) = OWNED_BELL.get() {
         sys::eventfd_take(bell.as_raw_fd());
     }
-    SIGNALS.iter().zip(&ARRIVED).find(|(_, came)| came.swap(false, Ordering::SeqCst)).map(|((_, signal), _)| *signal)
+    let named = SIGNALS.iter().zip(&ARRIVED).find(|(_, came)| came.swap(false, Ordering::SeqCst));
+    let real_time = || REAL_TIME_ARRIVED.swap(false, Ordering::SeqCst).then_some(Signal::RealTime);
+    named.map(|((_, signal), _)| *signal).or_else(real_time)
 }

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use std::path::PathBuf;
-use uraid_control::client::{self, ClientError};
+use uraid_control::client::{self, ClientError, Running};
 use uraid_control::log::{print, warn, with_causes};
 
 pub(crate) const STOP: &str = "Stop a running array: answer what is in flight, flush, mark it clean.";
@@ -12,7 +12,7 @@ pub(crate) const STOP_AFTER: &str = "\
 EXAMPLES
   uraid stop home
   uraid stop --control /tmp/home.ctl
-  uraid stop --all home
+  uraid stop --all home         # and the other arrays of its process
   uraid stop --scan
 
 Refused while clients with write access are connected: one of them may have a file system of the
@@ -50,11 +50,12 @@ pub(crate) fn run(args: &StopArgs) -> Result<(), ClientError> {
     if !args.scan {
         return stop_one(args);
     }
-    let reports = client::running()?.reports;
-    if reports.is_empty() {
+    let Running { reports, is_incomplete } = client::running()?;
+    if reports.is_empty() && !is_incomplete {
         warn("no array runs, so none is stopped");
     }
-    let mut outcome = Ok(());
+    let not_all = || Err(ClientError::Words { text: "not all arrays are stopped, see above".to_owned() });
+    let mut outcome = if is_incomplete { not_all() } else { Ok(()) };
     for report in reports {
         let name = &report.name;
         let of_one = StopArgs { array: vec![report.own_word()], scan: false, control: None, ..*args };
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &StopArgs) -> Result<(), ClientError> {
             Ok(()) | Err(ClientError::NotRunning { .. }) => {}
             Err(error) => {
                 warn(&format!("{name}: is not stopped: {}", with_causes(&error)));
-                outcome = Err(ClientError::Words { text: "not all arrays are stopped, see above".to_owned() });
+                outcome = not_all();
             }
         }
     }

@@ -58,7 +58,8 @@ LOG
   stderr, and all of it to NAME.log in the runtime directory (`uraid help files`); `uraid detail` shows where.
 
 SIGNALS
-  SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGPWR
+  SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGPWR, SIGIO, SIGSTKFLT,
+  real-time signals (SIGRTMIN+3 of containers)
       answer what is in flight, flush, mark the array clean, exit 0; a second one changes nothing. Under nohup,
       SIGHUP stays ignored";
 

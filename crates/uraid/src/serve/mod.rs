@@ -12,7 +12,7 @@ mod spare_groups;
 
 use crate::shared::blank;
 use args::ServeArgs;
-use search::Search;
+use search::{Search, SearchError};
 use std::process::ExitCode;
 use uraid_arrays::Members;
 use uraid_control::history;
@@ -50,7 +50,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     let mut options = AssembleOptions { force: args.force, run: args.run, read_only: args.read_only };
     let member_timeout = (!args.member_timeout.is_zero()).then_some(args.member_timeout);
     if let Some(search) = Search::of(args, member_timeout) {
-        let found = search.run(&options).map_err(|error| ServeError::Search(error.to_string()))?;
+        let found =
+            search.run(&options, || detachment.is_awaited()).map_err(|error| ServeError::Search(error.to_string()))?;
         options.run |= found.run;
         groups = vec![found.names];
     }
@@ -84,6 +85,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
         member_timeout,
         ..stack.host_options()
     };
+    if !detachment.is_awaited() {
+        return Err(ServeError::Search(SearchError::NotAwaited.to_string()));
+    }
     let stack = stack.into_running(blank);
     life::run(session::Setup { stack, frontends, shards, options, detachment })?;
     Ok(ExitCode::SUCCESS)

@@ -39,6 +39,9 @@ pub(crate) enum SearchError {
     /// There is no list of what to look at.
     #[error(transparent)]
     NotListed(#[from] NotListed),
+    /// The command that waited for this server was told to end.
+    #[error("the command that started this server has ended, so nothing is started")]
+    NotAwaited,
     /// The system has no more threads.
     #[error("cannot start the thread that looks for members: {}", uraid_host::io_text(.0))]
     Thread(io::Error),
@@ -78,10 +81,14 @@ impl Search<'_> {
     }
 
     /// Looks until all members are there and all places have answered, or `run_after` is over.
-    pub(crate) fn run(&self, options: &AssembleOptions) -> Result<Members, SearchError> {
+    /// `is_awaited`: whether the result is still wanted.
+    pub(crate) fn run(&self, options: &AssembleOptions, is_awaited: impl Fn() -> bool) -> Result<Members, SearchError> {
         let began = Instant::now();
         let (mut is_said, mut looks) = (false, Looks::default());
         loop {
+            if !is_awaited() {
+                return Err(SearchError::NotAwaited);
+            }
             let found = look(self.places, Some(self.uuid), &mut looks)?;
             let candidates: Vec<Candidate> = found.values().map(candidate).collect();
             let is_waiting = looks.is_waiting(began, self.run_after.or(self.time_max));

@@ -106,9 +106,10 @@ fn steps_of(line: &Line, array: &str, kind: Opt, members: &[Device]) -> Result<V
     if kind == Opt::ReAdd && has("faulty") {
         return Ok(vec![verb(&["remove", array, "failed"]), verb(&["re-add", array, "missing"])]);
     }
-    // A word that stands for several members is alone in uraid's line.
-    if ["failed", "detached", "missing"].into_iter().any(has) {
-        return Ok(words().map(|word| verb_on(kind.name(), array, [word])).collect());
+    // A word that stands for several members is alone in uraid's line. mdadm's `faulty` is `failed`, too.
+    if ["failed", "faulty", "detached", "missing"].into_iter().any(has) {
+        let own = |word: String| if word == "faulty" { "failed".to_owned() } else { word };
+        return Ok(words().map(|word| verb_on(kind.name(), array, [own(word)])).collect());
     }
     Ok(vec![verb_on(kind.name(), array, words())])
 }

@@ -242,6 +242,7 @@ mod tests {
             ("/dev/md0 --re-add faulty", "remove /dev/md0 failed; re-add /dev/md0 missing"),
             ("/dev/md0 --replace a b --with c d", "replace /dev/md0 a b --with c d"),
             ("/dev/md0 --replace a", "replace /dev/md0 a"),
+            ("/dev/md0 -r faulty", "remove /dev/md0 failed"),
             ("/dev/md0 -r failed detached", "remove /dev/md0 failed; remove /dev/md0 detached"),
             ("/dev/md0 --add --force a", "add --force /dev/md0 a"),
             ("/dev/md0 --stop", "stop /dev/md0"),
