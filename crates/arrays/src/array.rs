@@ -22,8 +22,8 @@ use uraid_block::{
 };
 use uraid_engine::{
     AccessError, AddError, Array, ChangeBitmapError, CheckError, Checked, Config, Counters, FailError, FlagError,
-    FormerMember, Mail, MemberCounts, PassError, Progress, ReAddError, RemoveError, ReplaceError, SpeedLimits,
-    StartError, StartPlan, Status, StopError, Vacancy, World,
+    FormerMember, Mail, MemberCounts, PassError, Progress, ReAddError, RemoveError, ReplaceError, RequestTimes,
+    SpeedLimits, StartError, StartPlan, Status, StopError, Vacancy, World,
 };
 use uraid_format::create::BitmapToAdd;
 use uraid_format::{MemberFlag, Superblock};
@@ -123,6 +123,8 @@ commands! {
 questions! {
     /// See [`Array::counters`].
     counters() -> Counters;
+    /// See [`Array::request_times`].
+    request_times() -> RequestTimes;
     /// See [`Array::longest_wait`].
     longest_wait() -> Duration;
     /// See [`Array::member_counts`].

@@ -83,6 +83,7 @@ pub use row::write_cost::{WriteCost, write_cost};
 pub use shard::mail::Mail;
 pub use shard::member_counts::{MemberCounts, RequestCounts, Slowest};
 pub use shard::places::MEMBERS_MAX;
+pub use shard::request_times::{RequestTimes, Times};
 pub use shard::shared::Counters;
 pub use shard::world::{self, Pool, World};
 pub use state::master::MemberState;

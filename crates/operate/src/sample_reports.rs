@@ -17,6 +17,10 @@ fn member(number: u32, slot: Option<u16>, state: &str) -> Value {
     json!({"number": number, "slot": slot, "state": state, "path": format!("/dev/sd{}", letter(number)), "io": io})
 }
 
+fn times(counts: [u64; 4]) -> Value {
+    json!({"counts": counts, "sum_ns": 250_000_000})
+}
+
 fn letter(number: u32) -> char {
     char::from_u32(u32::from('b') + number).expect("few members")
 }
@@ -40,6 +44,10 @@ fn healthy() -> Value {
         "counts": {
             "reads": 2000, "writes": 900, "rows_full": 100, "rows_modified": 700, "rows_reconstructed": 100,
             "rows_recovered": 0, "writes_absorbed": 7, "reads_retried": 0, "read_errors": 0,
+        },
+        "times": {
+            "bounds_ns": [8192, 16384, 1_048_576],
+            "reads": times([1200, 500, 299, 1]), "writes": times([0, 0, 850, 50]), "flushes": times([0, 0, 0, 20]),
         },
         "clients": {
             "exports": 1, "connections": 3, "connected": 1, "reads": 2000, "read_bytes": 8_192_000, "writes": 900,

@@ -120,13 +120,12 @@ pub fn call_line(method: &Method) -> String {
 
 /// An answer as a line, with its end.
 pub fn answer_line(id: &Value, outcome: Result<Value, RpcError>) -> String {
-    let answer = match outcome {
-        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "version": VERSION, "result": result }),
-        Err(RpcError { code, message }) => {
-            let error = json!({ "code": code, "message": message });
-            json!({ "jsonrpc": "2.0", "id": id, "version": VERSION, "error": error })
-        }
-    };
+    let mut answer = json!({ "jsonrpc": "2.0", "id": id, "version": VERSION });
+    match outcome {
+        // Moved: `json!` would copy it, and a report is thousands of values, on a thread that also serves requests.
+        Ok(result) => answer["result"] = result,
+        Err(RpcError { code, message }) => answer["error"] = json!({ "code": code, "message": message }),
+    }
     format!("{answer}\n")
 }
 

@@ -27,6 +27,29 @@ pub struct Counts {
     pub read_errors: u64,
 }
 
+/// How long requests of one kind took, over all shards, from the array's getting them to its answer.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Times {
+    /// Requests that took no longer than the bound of the same place in [`RequestTimes::bounds_ns`], and longer than the one
+    /// before it. The last count, one more than there are bounds, is of those that took longer than all.
+    pub counts: Vec<u64>,
+    /// All times together, in nanoseconds.
+    pub sum_ns: u64,
+}
+
+/// How long the requests of a running array took since it was started, also of those that failed.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RequestTimes {
+    /// In nanoseconds, growing.
+    pub bounds_ns: Vec<u64>,
+    /// Reads.
+    pub reads: Times,
+    /// Writes of data.
+    pub writes: Times,
+    /// Flushes.
+    pub flushes: Times,
+}
+
 /// The requests of NBD clients since the process was started, for all its arrays together. A request counts when it is
 /// answered, also with an error.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ mod table;
 mod template;
 
 pub use bitmap::Bitmap;
-pub use counts::{Clients, Counts};
+pub use counts::{Clients, Counts, RequestTimes, Times};
 pub use hints::MkfsOf;
 pub use in_use::InUse;
 pub use machine::Verdict;
@@ -118,6 +118,9 @@ pub struct Report {
     pub server: Option<Server>,
     /// The counts of its request paths; `None` if it does not run.
     pub counts: Option<Counts>,
+    /// How long they took; `None` if it does not run.
+    #[serde(default)]
+    pub times: Option<RequestTimes>,
     /// The requests of clients; `None` if it does not run.
     #[serde(default)]
     pub clients: Option<Clients>,
@@ -536,6 +539,7 @@ pub(crate) mod tests {
             ],
             server: None,
             counts: None,
+            times: None,
             clients: None,
             consistency_policy: "resync".to_owned(),
             bitmap: None,

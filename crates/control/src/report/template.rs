@@ -54,6 +54,7 @@ impl Report {
             members: Vec::new(),
             server: None,
             counts: None,
+            times: None,
             clients: None,
             consistency_policy: consistency_policy(template).to_owned(),
             bitmap: None,

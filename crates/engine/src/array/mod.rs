@@ -31,6 +31,7 @@ use crate::shard::member_counts::MemberCounts;
 use crate::shard::member_io::Zeroing;
 use crate::shard::places::Places;
 use crate::shard::range_lock::RangeLock;
+use crate::shard::request_times::{RequestCells, RequestTimes};
 use crate::shard::shared::{Counters, Parts, Shared};
 use crate::shard::unsynced::Unsynced;
 use crate::shard::world::World;
@@ -71,6 +72,7 @@ pub struct Array<W: World> {
     read_watch: Rc<ReadWatch<W>>,
     pass: Pass<W>,
     corrector: Rc<Corrector<W>>,
+    times: RequestCells,
     /// On shard 0.
     lifecycle: Option<Lifecycle<W>>,
     /// It is to be opened read-only, and would read wrong bytes.
@@ -131,7 +133,8 @@ impl<W: World> Array<W> {
         let lifecycle = is_first.then(|| Lifecycle::new(shared.clone(), master, (bitmap, ppl), io, read_watch.clone()));
         let reader = Reader::new(shared.clone(), rows);
         let is_unreadable = shared.config.read_only && !shared.config.force && plan.must_write_to_read();
-        Rc::new(Array { shared, reader, writer, read_watch, pass, corrector, lifecycle, is_unreadable })
+        let times = RequestCells::default();
+        Rc::new(Array { shared, reader, writer, read_watch, pass, corrector, times, lifecycle, is_unreadable })
     }
 
     /// This shard's current view. Do not keep it across an await.
@@ -142,6 +145,11 @@ impl<W: World> Array<W> {
     /// What this shard's request paths have counted.
     pub fn counters(&self) -> Counters {
         self.shared.counters()
+    }
+
+    /// How long this shard's requests took.
+    pub fn request_times(&self) -> RequestTimes {
+        self.times.times()
     }
 
     /// The longest time that a write of this shard's copies has waited for another write, or a window of a pass.
@@ -494,9 +502,12 @@ impl<W: World> Device for Array<W> {
         if range.length.is_zero() {
             return Ok(into);
         }
+        let begun = self.shared.world.turn_time();
         let _inside = self.shared.admit_read().await?;
         self.check_inside(range)?;
-        self.reader.read(range, into).await
+        let outcome = self.reader.read(range, into).await;
+        self.times.reads.note(begun, self.shared.world.turn_time());
+        outcome
     }
 
     async fn write(&self, at: Sector, from: WritePieces, fua: Fua) -> Result<(), IoError> {
@@ -504,6 +515,7 @@ impl<W: World> Device for Array<W> {
         if range.length.is_zero() {
             return Ok(());
         }
+        let begun = self.shared.world.turn_time();
         // A guest that writes its buffer meanwhile would leave two versions of a sector, or parity of a third one.
         let from = match from.may_change() && self.shared.is_redundant() {
             true => Box::pin(buffers::private_copy(&self.shared.world, from)).await,
@@ -519,16 +531,19 @@ impl<W: World> Device for Array<W> {
             },
             Writer::Parity(rows) => rows.write(range, from, fua).await,
         };
+        self.times.writes.note(begun, self.shared.world.turn_time());
         self.shared.count(|counters| counters.writes += 1);
         outcome.map(|_recorded: Recorded| ())
     }
 
     async fn flush(&self) -> Result<(), IoError> {
+        let begun = self.shared.world.turn_time();
         let _inside = self.shared.admit_read().await?;
         let outcome = match &self.lifecycle {
             Some(lifecycle) => lifecycle.flusher.flush_round().await,
             None => self.shared.flush_members().await,
         };
+        self.times.flushes.note(begun, self.shared.world.turn_time());
         outcome.map(|_recorded: Recorded| ())
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod member_io;
 pub(crate) mod permit;
 pub(crate) mod places;
 pub(crate) mod range_lock;
+pub(crate) mod request_times;
 pub(crate) mod shared;
 pub(crate) mod slices;
 pub(crate) mod stream_ends;

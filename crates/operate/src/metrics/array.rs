@@ -1,10 +1,10 @@
 //! The metrics of an array: its state, its redundancy, its passes and checks, its requests.
 //! Owns: these samples. Not here: node_exporter's (`md`), its members (`members`), its process (`process`).
 
-use super::family::{Families, Labels};
+use super::family::{Families, Histogram, Labels};
 use super::names;
 use uraid_control::protocol::{CheckRecord, CheckResult};
-use uraid_control::report::Report;
+use uraid_control::report::{Report, RequestTimes};
 
 /// The words of `uraid_array_state`.
 const STATES: [&str; 7] = ["active", "degraded", "read-only", "frozen", "starting", "stopping", "stopped"];
@@ -76,6 +76,9 @@ pub(super) fn add(families: &mut Families, of: &Of, report: &Report, checks: Opt
         (None, None) => {}
     }
     requests(families, of, report);
+    if let Some(times) = &report.times {
+        durations(families, of, times);
+    }
 }
 
 fn passes(families: &mut Families, of: &Of, report: &Report) {
@@ -121,4 +124,14 @@ fn requests(families: &mut Families, of: &Of, report: &Report) {
     families.whole(names::WRITES_ABSORBED, of.labels(), counts.writes_absorbed);
     families.whole(names::READS_RETRIED, of.labels(), counts.reads_retried);
     families.whole(names::READ_ERRORS, of.labels(), counts.read_errors);
+}
+
+fn durations(families: &mut Families, of: &Of, times: &RequestTimes) {
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    for (op, times_of) in [("read", &times.reads), ("write", &times.writes), ("flush", &times.flushes)] {
+        let bounds = times.bounds_ns.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
+        let buckets = bounds.zip(times_of.counts.iter().copied()).collect();
+        let histogram = Histogram { buckets, sum: seconds(times_of.sum_ns) };
+        families.histogram(names::DURATIONS, of.with("op", op), histogram);
+    }
 }

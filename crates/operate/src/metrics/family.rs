@@ -5,7 +5,7 @@
 //! Spec: OpenMetrics 1.0; Prometheus' text format 0.0.4.
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, prometheus_text, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -21,11 +21,12 @@ pub(crate) struct Name {
     pub(crate) help: &'static str,
 }
 
-/// Whether its values only grow.
+/// What its values are: of the moment, or only growing, or counts by bucket.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Gauge,
     Counter,
+    Histogram,
 }
 
 impl Name {
@@ -35,6 +36,7 @@ impl Name {
         match self.kind {
             Kind::Gauge => vec![self.name.to_owned()],
             Kind::Counter => vec![format!("{}_total", self.name)],
+            Kind::Histogram => ["bucket", "sum", "count"].map(|end| format!("{}_{end}", self.name)).to_vec(),
         }
     }
 }
@@ -47,6 +49,16 @@ pub(crate) type Labels = Vec<(&'static str, String)>;
 pub(crate) enum Value {
     Whole(u64),
     Real(f64),
+    Histogram(Histogram),
+}
+
+/// Counts by bucket.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Histogram {
+    /// The bound of each bucket, and what is in it alone. The last bound is infinite.
+    pub(crate) buckets: Vec<(f64, u64)>,
+    /// Of all that is counted.
+    pub(crate) sum: f64,
 }
 
 /// All samples of a scrape.
@@ -62,6 +74,10 @@ impl Families {
 
     pub(crate) fn whole(&mut self, name: Name, labels: Labels, value: u64) {
         self.add(name, labels, Value::Whole(value));
+    }
+
+    pub(crate) fn histogram(&mut self, name: Name, labels: Labels, value: Histogram) {
+        self.add(name, labels, Value::Histogram(value));
     }
 
     pub(crate) fn real(&mut self, name: Name, labels: Labels, value: f64) {
@@ -95,16 +111,25 @@ impl Collector for Families {
             let kind = match name.kind {
                 Kind::Gauge => MetricType::Gauge,
                 Kind::Counter => MetricType::Counter,
+                Kind::Histogram => MetricType::Histogram,
             };
             let mut family = encoder.encode_descriptor(name.name, name.help, None, kind)?;
             for (labels, value) in samples {
                 let labels = labels.as_slice();
-                let sample = family.encode_family(&labels)?;
+                let mut sample = family.encode_family(&labels)?;
                 match (name.kind, value) {
                     (Kind::Counter, Value::Whole(value)) => ConstCounter::new(*value).encode(sample)?,
                     (Kind::Counter, Value::Real(value)) => ConstCounter::new(*value).encode(sample)?,
                     (Kind::Gauge, Value::Whole(value)) => ConstGauge::new(*value).encode(sample)?,
                     (Kind::Gauge, Value::Real(value)) => ConstGauge::new(*value).encode(sample)?,
+                    (Kind::Histogram, Value::Histogram(Histogram { buckets, sum })) => {
+                        let count = buckets.iter().map(|(_, count)| count).sum();
+                        sample.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)?;
+                    }
+                    (Kind::Histogram, Value::Whole(_) | Value::Real(_))
+                    | (Kind::Gauge | Kind::Counter, Value::Histogram(_)) => {
+                        unreachable!("{} has values of its kind", name.name)
+                    }
                 }
             }
         }

@@ -60,6 +60,7 @@ names! {
     BITMAP_CHUNK: Gauge "uraid_bitmap_chunk_bytes" "What a bit of the bitmap stands for.";
 
     REQUESTS: Counter "uraid_requests" "Requests that the array has served.";
+    DURATIONS: Histogram "uraid_request_duration_seconds" "How long requests to the array took.";
     ROWS_WRITTEN: Counter "uraid_rows_written" "Rows, or parts of rows, that were written, by how.";
     ROWS_RECOVERED: Counter "uraid_rows_recovered" "Parts of rows that were read by computing what a member held.";
     WRITES_ABSORBED: Counter "uraid_writes_absorbed" "Writes that another write of the same row has carried along.";

@@ -143,6 +143,18 @@ mod tests {
         }
     }
 
+    /// With the bound of a bucket behind it, as the number that it is.
+    fn of_numbers(line: &str) -> String {
+        let of_bucket = || {
+            let (begin, rest) = line.split_once("le=\"")?;
+            let (bound, end) = rest.split_once('"')?;
+            let end = if begin.ends_with('{') { end.trim_start_matches(',') } else { end };
+            let bound: f64 = bound.parse().expect("a number");
+            Some(format!("{}{end} up to {bound}", begin.trim_end_matches(',')))
+        };
+        of_bucket().unwrap_or_else(|| line.to_owned())
+    }
+
     fn samples(text: &str) -> impl Iterator<Item = &str> {
         text.lines().filter(|line| !line.starts_with('#'))
     }
@@ -176,10 +188,36 @@ mod tests {
     }
 
     #[test]
+    fn durations_are_counted_up_to_each_bound_and_add_up() {
+        let report = sample_reports::reports().remove(0).1;
+        let text = of(vec![report], &[]).families().plain();
+        let of_reads = |end: &str, le: &str| {
+            value(
+                &text,
+                &format!("uraid_request_duration_seconds{end}{{device=\"md127\",array=\"home\",op=\"read\"{le}}}"),
+            )
+        };
+        for (le, expected) in [("8.192e-06", "1200"), ("1.6384e-05", "1700"), ("0.001048576", "1999"), ("+Inf", "2000")]
+        {
+            let found = of_reads("_bucket", &format!(",le=\"{le}\""));
+            assert_eq!(found.as_deref(), Some(expected), "{le}: {text}");
+        }
+        assert_eq!(of_reads("_count", "").as_deref(), Some("2000"));
+        assert_eq!(of_reads("_sum", "").as_deref(), Some("0.25"));
+        assert!(text.contains("\n# TYPE uraid_request_duration_seconds histogram\n"), "{text}");
+    }
+
+    #[test]
     fn both_forms_have_the_same_samples() {
         let scrape = of(sample_reports::reports().into_iter().take(1).map(|(_, report)| report).collect(), &[]);
         let (plain, open) = (scrape.families().plain(), scrape.families().open_metrics());
-        assert_eq!(samples(&plain).collect::<Vec<_>>(), samples(&open).collect::<Vec<_>>());
+        // They write bounds of buckets in different ways and places.
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = samples(text).map(of_numbers).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&plain), sorted(&open));
         assert!(open.ends_with("\n# EOF\n") && !plain.contains("# EOF"), "{open}");
         assert!(open.contains("\n# TYPE uraid_member_errors counter\n"), "{open}");
         assert!(plain.contains("\n# TYPE uraid_member_errors_total counter\n"), "{plain}");

@@ -7,13 +7,16 @@ use super::{Overseer, bitmap, paths};
 use crate::lines::member_errors;
 use crate::session::message::ArrayCounts;
 use crate::stack::roster::MemberPath;
+use std::time::Duration;
 use uraid_block::{Slot, SlotSet};
 use uraid_control::report::{
     self, Clients, Counts, Member, MemberIo, MemberRequests, PassLimits, Report, SlowestRequest,
 };
 use uraid_control::{dates, history, log};
 use uraid_engine::view::Gate;
-use uraid_engine::{BadBlockList, MemberCounts, MemberState, ReportedAs, RequestKind, SpeedLimits, Status};
+use uraid_engine::{
+    BadBlockList, MemberCounts, MemberState, ReportedAs, RequestKind, RequestTimes, SpeedLimits, Status, Times,
+};
 use uraid_export_nbd::Statistics;
 
 impl Overseer {
@@ -61,6 +64,7 @@ impl Overseer {
         report.spare_group.clone_from(&self.running().spare_group);
         report.state = state_words(&status, self.session.is_stopping());
         report.frozen = self.frozen_over();
+        report.times = Some(times(&counts));
         let counts = sum(&counts);
         let setup = self.session.setup();
         report.is_blank = counts.writes == 0 && setup.stack.blank.contains(&self.index);
@@ -152,6 +156,19 @@ fn sum(counts: &[ArrayCounts]) -> Counts {
         reads_retried: sum.reads_retried + shard.reads_retried,
         read_errors: sum.read_errors + shard.read_errors,
     })
+}
+
+/// How long the requests of all shards took.
+fn times(counts: &[ArrayCounts]) -> report::RequestTimes {
+    let sum = counts.iter().fold(RequestTimes::default(), |sum, shard| sum.and(&shard.times));
+    let nanos = |bound: Duration| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+    let of = |times: Times| report::Times { counts: times.counts.to_vec(), sum_ns: times.sum };
+    report::RequestTimes {
+        bounds_ns: (0..Times::BUCKETS).filter_map(Times::bound).map(nanos).collect(),
+        reads: of(sum.reads),
+        writes: of(sum.writes),
+        flushes: of(sum.flushes),
+    }
 }
 
 /// The requests of the process's clients.

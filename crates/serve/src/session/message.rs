@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use uraid_arrays::{ArrayIndex, ArrayMail};
 use uraid_block::ShardIndex;
-use uraid_engine::{Counters, MemberCounts};
+use uraid_engine::{Counters, MemberCounts, RequestTimes};
 use uraid_export_nbd::Statistics;
 use uraid_host::Claimed;
 
@@ -24,6 +24,8 @@ pub(crate) struct ClientsLeft {
 pub(crate) struct ArrayCounts {
     /// The counts of the array's requests on this shard.
     pub requests: Counters,
+    /// How long these took.
+    pub times: RequestTimes,
     /// The counts of each member, by index.
     pub members: Vec<MemberCounts>,
 }

@@ -106,9 +106,12 @@ impl Station {
             Message::Client(frontend, client) => return self.frontends[frontend].adopt(client),
             Message::Serve => return self.frontends.iter().for_each(|frontend| frontend.clone().serve()),
             Message::CountsWanted => {
-                let of = |array: &Rc<HostArray>| (array.counters(), array.member_counts());
-                let counts = self.arrays.iter().map(of);
-                let counts = counts.map(|(requests, members)| ArrayCounts { requests, members }).collect();
+                let of = |array: &Rc<HostArray>| ArrayCounts {
+                    requests: array.counters(),
+                    times: array.request_times(),
+                    members: array.member_counts(),
+                };
+                let counts = self.arrays.iter().map(of).collect();
                 return self.shard.post(FIRST, Message::Counts(self.shard.index(), counts, self.statistics()));
             }
             Message::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),

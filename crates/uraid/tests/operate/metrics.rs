@@ -73,6 +73,13 @@ fn a_scrape_shows_what_clients_did_and_which_member_failed() {
         let begin = &begin.replace("DEVICE", device);
         assert_eq!(value(&text, begin), Some(expected), "{begin}:\n{text}");
     }
+    let took = |end: &str, le: &str| {
+        let labels = format!("device=\"{device}\",array=\"home\",op=\"write\"{le}");
+        value(&text, &format!("uraid_request_duration_seconds_{end}{{{labels}}} ")).expect("it is there")
+    };
+    let (count, all) = (took("count", ""), took("bucket", ",le=\"+Inf\""));
+    assert!(count > 0.0 && count == all && took("bucket", ",le=\"8.192e-06\"") <= all, "{text}");
+    assert!(took("sum", "") >= 0.0, "{text}");
     let open = scratch.uraid(["metrics", "--once", "--openmetrics"]).expect_done().stdout;
     assert!(open.ends_with("# EOF\n"), "{open}");
 }
