@@ -70,8 +70,11 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        for name in self.running() {
-            self.0.uraid(["stop", "--force", &name]);
+        // Two may have one name, and a call stops one of them.
+        for _ in 0..3 {
+            for name in self.running() {
+                self.0.uraid(["stop", "--force", &name]);
+            }
         }
     }
 }
