@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
+use uraid_control::client;
 use uraid_control::history::{self, Entry, HistoryError};
 use uraid_control::log::{print, print_failed};
 use uraid_control::{dates, names};
@@ -42,7 +43,7 @@ const PERIOD: Duration = Duration::from_millis(300);
 /// Options of `uraid history`.
 #[derive(Args, Debug)]
 pub struct HistoryArgs {
-    /// The array: its name or its UUID; all, if none is given
+    /// The array: its name or its UUID, of a running one also its number or a member; all, if none is given
     #[arg(value_name = "ARRAY")]
     pub array: Option<String>,
     /// Go on, and show what happens
@@ -70,16 +71,26 @@ pub fn run(args: &HistoryArgs) -> Result<ExitCode, Box<dyn Error>> {
     let since = args.since.map_or(0, |since| since.seconds(dates::now()));
     let mut shown: BTreeMap<String, u64> = BTreeMap::new();
     let is_shown = |entry: &Entry| entry.time >= since;
-    let all = histories(args.array.as_deref())?;
+    let word = match &args.array {
+        Some(word) if histories(Some(word))?.is_empty() => Some(own_word(word)),
+        other => other.clone(),
+    };
+    let all = histories(word.as_deref())?;
     if let (true, Some(array)) = (all.is_empty() && !args.follow, &args.array) {
         return Err(Box::new(NoArray { array: array.clone() }));
     }
     show(args.json, all, &mut shown, is_shown);
     while args.follow && !print_failed() {
         std::thread::sleep(PERIOD);
-        show(args.json, histories(args.array.as_deref())?, &mut shown, is_shown);
+        show(args.json, histories(word.as_deref())?, &mut shown, is_shown);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The UUID of the running array that this word means in every verb: `md127`, `box:home`, a member. Else the word.
+fn own_word(word: &str) -> String {
+    let running = client::find(Some(word), None).and_then(|mut client| client.status());
+    running.map_or_else(|_| word.to_owned(), |report| report.uuid)
 }
 
 /// The entries of each array that has or had this name, or this UUID; of all, if there is none.

@@ -75,6 +75,9 @@ fn commands_and_events_are_kept_with_who_did_it_over_stops_and_kills() {
     rig.uraid(&format!("add home {}", spare.display())).expect_done();
     wait_for_event(&rig.scratch, "member-recovered");
     rig.uraid("fail home 7").expect_refused(&["no such member"]);
+    for word in ["/dev/md/home", rig.members[0].to_str().expect("ASCII")] {
+        assert!(rig.uraid(&format!("history {word}")).expect_done().stdout.contains("member-recovered"), "{word}");
+    }
     wait(|| entries(&rig.scratch).iter().any(|entry| entry["done"] == false || entry["facts"]["done"] == false))
         .expect("the refused call is noted");
     let all = entries(&rig.scratch);
