@@ -123,6 +123,24 @@ fn udev_is_told_what_to_start_and_nothing_starts() {
     assert!(told(2).contains("MD_STARTED=already\n"));
 }
 
+/// Without the lines, mdadm's rules would make a second array of what has failed here.
+#[test]
+fn udev_is_told_whose_a_device_is_that_its_array_does_not_take() {
+    let scene = Scene::new("--level 5 --raid-devices 3 --assume-clean", 3);
+    (0..3).for_each(|n| drop(scene.incremental(&format!("m{n}")).expect_done()));
+    let failed = scene.scratch.path("m0").display().to_string();
+    scene.scratch.uraid(["fail", "home", &failed]).expect_done();
+    scene.scratch.uraid(["remove", "home", &failed]).expect_done();
+    scene.incremental("m0").expect_refused(&["m0"]);
+    let told = scene.incremental("--export --no-start m0");
+    assert!(told.code == Some(0) && !told.stderr.is_empty(), "{told:?}");
+    assert!(told.stdout.contains("MD_STARTED=no\nURAID_ARRAY=") && !told.stdout.contains("URAID_SERVICE"), "{told:?}");
+    // Also where no line admits the device as a member of it.
+    scene.config("DEVICE DIR/m*\nURAID home members=DIR/m1\n");
+    let told = scene.incremental("--export --no-start m0");
+    assert!(told.code == Some(0) && told.stdout.contains("URAID_ARRAY="), "{told:?}");
+}
+
 #[test]
 fn an_array_that_lacks_a_member_starts_by_run_or_after_a_time() {
     let scene = Scene::new(RAID5, 3);

@@ -32,6 +32,9 @@ EXPORT
   another host; MD_STARTED: yes; already, it ran; unsafe, it could be started without the members that are
   missing; no; nothing, there is nothing to start. URAID_ARRAY is its UUID, URAID_SERVICE the unit to start.
 
+  Once it is known that the array is uraid's, the exit code is 0 and the lines are there, whatever becomes of the
+  device: udev reads nothing of a program that fails, and would leave the device to mdadm.
+
 EXIT CODES
   0  the device was taken in
   1  it was not

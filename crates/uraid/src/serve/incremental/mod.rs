@@ -106,7 +106,35 @@ fn take_in(device: &str, args: &IncrementalArgs, config: &Config) -> Result<Exit
             return Err(IncrementalError::Left { device: device.to_owned(), name, uuid: uuid::text(&uuid), left });
         }
     };
-    let start = start_of(config, &array, Some(line), places(config, line, listed), StartOptions::default());
+    match take_in_ours(device, args, config, &array, &probed, (line, listed)) {
+        Ok(code) if code == ExitCode::SUCCESS || !args.export => Ok(code),
+        // udev reads nothing of a program that fails, and then mdadm's rules would give the device to the kernel.
+        failed if args.export => {
+            if let Err(error) = failed {
+                complain(&error);
+            }
+            let is_foreign = !config.homehost.is_local(&array.set_name, &system);
+            let uuid = array.superblock.set_uuid;
+            let name = names::short_name(&array.set_name, &uuid);
+            report(&Outcome { name, uuid, is_foreign, started: Started::No }, args, device, 0, 0);
+            Ok(ExitCode::SUCCESS)
+        }
+        failed => failed,
+    }
+}
+
+/// The same, of an array that is uraid's.
+fn take_in_ours(
+    device: &str,
+    args: &IncrementalArgs,
+    config: &Config,
+    array: &FoundArray,
+    probed: &Probe,
+    (line, listed): (&UraidLine, Option<&ArrayLine>),
+) -> Result<ExitCode, IncrementalError> {
+    let names: Vec<&str> = [device].into_iter().chain(args.aliases.iter().map(String::as_str)).collect();
+    let refused = |array: &str| IncrementalError::NotAdmitted { device: device.to_owned(), array: array.to_owned() };
+    let start = start_of(config, array, Some(line), places(config, line, listed), StartOptions::default());
     let by_devices = || {
         is_device_line(config, &names) && listed.is_none_or(|line| names.iter().any(|name| line.admits_member(name)))
     };
@@ -115,13 +143,13 @@ fn take_in(device: &str, args: &IncrementalArgs, config: &Config) -> Result<Exit
         return Err(refused(&start.label));
     }
     let uuid = array.superblock.set_uuid;
-    let is_foreign = !config.homehost.is_local(&array.set_name, &system);
+    let is_foreign = !config.homehost.is_local(&array.set_name, &names::homehost(None));
     let outcome = |started| Outcome { name: start.label.clone(), uuid, is_foreign, started };
     let mut remembered = Remembered::of(uuid)?;
     let path = client::member_path(device);
     if let Some(name) = running()?.get(&uuid) {
         remembered.forget();
-        join(name, &path, &probed)?;
+        join(name, &path, probed)?;
         report(&outcome(Started::Already), args, device, 0, 0);
         return Ok(ExitCode::SUCCESS);
     }
