@@ -8,6 +8,8 @@ use crate::programs::packages;
 use crate::programs::stage::Tally;
 use crate::project::{cargo, root, target};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -49,10 +51,13 @@ const fn state(
     State { name, arrays, then, word }
 }
 
+/// It lasts no longer than the last request, so what the array said before is answered with this word in it.
+const STOPPING: &str = "stopping";
+
 const SLOW: &str = "speed a --max 2000";
 
 /// The first ones are the short form.
-const STATES: [State; 25] = [
+const STATES: [State; 26] = [
     state("a mirror without a member", &[("-l 1 -n 2 --assume-clean", 2)], &["fail a @a1"], "degraded"),
     state("a resync that has just begun", &[("-l 6 -n 4", 4)], &[], "resyncing"),
     state("passes paused", &[("-l 5 -n 3", 3)], &["freeze a"], ""),
@@ -88,6 +93,7 @@ const STATES: [State; 25] = [
     state("removed, not replaced", &[("-l 5 -n 3 --assume-clean", 3)], &["fail a @a0", "remove a @a0"], "degraded"),
     state("two arrays", &[("-l 1 -n 2", 2), ("-l 5 -n 3 --assume-clean", 3)], &["fail b @b2"], "degraded"),
     state("older metadata", &[("-l 1 -n 2 -e 1.0 --assume-clean", 2)], &[], "clean"),
+    state("inactive: an array that stops", &[("-l 5 -n 3 --assume-clean", 3)], &[], STOPPING),
 ];
 
 /// How many states the short form has.
@@ -229,7 +235,28 @@ impl Scene {
         for words in state.then {
             scene.said(words)?;
         }
+        if state.word == STOPPING {
+            scene.stay_stopping()?;
+        }
         Ok(scene)
+    }
+
+    /// Stops the array `a`, and answers in its place, for the rest of this process: with its report, as it is while it stops.
+    fn stay_stopping(&self) -> Result<(), String> {
+        let text = |error: std::io::Error| error.to_string();
+        let reports: serde_json::Value =
+            serde_json::from_str(&self.said("mdstat --json")?).map_err(|it| it.to_string())?;
+        let mut report = reports[0].clone();
+        report["state"].as_array_mut().ok_or("the report has no state")?.push(STOPPING.into());
+        self.said("stop a")?;
+        let listener = UnixListener::bind(self.folder.join("run/a.ctl")).map_err(text)?;
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                // A client that goes away ends its own connection only.
+                let _ = answer_all(&client, &report);
+            }
+        });
+        Ok(())
     }
 
     /// Takes the texts into a folder, while no array changes its state.
@@ -281,6 +308,17 @@ impl Scene {
         }
         write(format!("examine-brief-{at}"), self.said(&format!("examine --brief {}", paths.join(" ")))?)
     }
+}
+
+/// Answers each call with this result.
+fn answer_all(client: &UnixStream, result: &serde_json::Value) -> std::io::Result<()> {
+    for line in BufReader::new(client).lines() {
+        let call: serde_json::Value = serde_json::from_str(&line?)?;
+        let (id, version) = (&call["id"], &call["version"]);
+        let answer = serde_json::json!({ "jsonrpc": "2.0", "id": id, "version": version, "result": result });
+        writeln!(&mut &*client, "{answer}")?;
+    }
+    Ok(())
 }
 
 fn wait_until_ready(log: &Path) -> Result<(), String> {
