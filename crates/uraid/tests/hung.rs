@@ -111,7 +111,7 @@ fn a_member_that_hangs_holds_up_what_needs_it_until_it_is_failed() {
 fn a_member_that_takes_too_long_is_failed_by_itself() {
     for ((level, count), ring) in LEVELS.into_iter().flat_map(|level| RINGS.map(|ring| (level, ring))) {
         let case = format!("raid{level}, {ring}");
-        let rig = rig(level, count, 0, &["--ring", ring, "--member-timeout", "500ms"]);
+        let rig = rig(level, count, 0, &["--ring", ring, "--member-timeout", "1s"]);
         rig.member.hang();
         let answer = rig.write_all(2);
         assert_eq!(answer.recv_timeout(ANSWERED_IN), Ok((0, 0)), "{case}");
@@ -146,7 +146,7 @@ fn a_write_waits_for_a_member_no_longer_than_the_member_timeout() {
 #[test]
 fn a_level_that_needs_the_member_fails_its_requests_and_serves_again_when_it_answers() {
     for ring in RINGS {
-        let rig = rig("0", 2, 0, &["--ring", ring, "--member-timeout", "500ms"]);
+        let rig = rig("0", 2, 0, &["--ring", ring, "--member-timeout", "1s"]);
         rig.member.hang();
         let mut client = rig.served.client();
         // The first chunk is on the member that hangs, the second one is not.
@@ -190,7 +190,7 @@ fn a_stop_has_an_end_though_no_member_answers_and_the_array_stays_dirty() {
             stored.iter().map(|path| StubbornFile::new(&path.with_extension("mount"), path)).collect();
         let members: Vec<PathBuf> = files.iter().map(StubbornFile::path).collect();
         scratch.create("hung", "-l 1 -n 2 --assume-clean", &members);
-        let served = scratch.ready(&["--ring", ring, "--member-timeout", "500ms"], &members);
+        let served = scratch.ready(&["--ring", ring, "--member-timeout", "1s"], &members);
         let mut client = served.client();
         assert_eq!(client.write(0, &pattern(1, BYTES)).expect("connected"), 0);
         files.iter().for_each(StubbornFile::hang);
