@@ -22,7 +22,7 @@ use uraid_block::{
 };
 use uraid_engine::{
     AccessError, AddError, Array, ChangeBitmapError, CheckError, Checked, Config, Counters, FailError, FlagError,
-    FormerMember, Mail, MemberCounts, PassError, Progress, ReAddError, RemoveError, ReplaceError, RequestTimes,
+    FormerMember, Mail, MemberCounts, PassError, Progress, ReAddError, RemoveError, ReplaceError, RequestTimes, Share,
     SpeedLimits, StartError, StartPlan, Status, StopError, Vacancy, World,
 };
 use uraid_format::create::BitmapToAdd;
@@ -161,6 +161,8 @@ questions! {
     are_passes_paused() -> bool;
     /// See [`Array::speed`].
     speed() -> SpeedLimits;
+    /// See [`Array::pass_share`].
+    pass_share() -> Share;
     /// See [`Array::checked`].
     checked() -> Option<Checked>;
 }

@@ -96,5 +96,5 @@ pub use words::config::Config;
 pub use words::failure::RequestKind;
 pub use words::findings::{CheckEnd, Checked, Mismatch};
 pub use words::join_error::{AddError, ReAddError};
-pub use words::progress::{PassKind, Progress, SpeedLimits};
+pub use words::progress::{PassKind, Progress, Share, SpeedLimits};
 pub use words::{mark, verdict};

@@ -55,7 +55,7 @@ fn healthy() -> Value {
             "block_statuses": 0, "refused": 0, "failed": 0,
         },
         "consistency_policy": "resync",
-        "pass_limits": {"min_kib": 1000, "max_kib": null},
+        "pass_limits": {"min_kib": 1000, "max_kib": null, "share_percent": 15},
         "geometry": {"layout": 2, "chunk": 1024, "size": 2_097_152, "member_sizes": []},
     })
 }

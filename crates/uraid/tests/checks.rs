@@ -134,15 +134,19 @@ fn a_check_can_be_slowed_paused_and_ended_and_a_second_one_is_refused() {
     let rig = Rig::new("5", 3);
     assert_eq!(
         rig.uraid("speed home").expect_done().stdout,
-        "home: minimum 1000 KiB/s (default), maximum none, of each member\n"
+        "home: minimum 1000 KiB/s (default), maximum none, of each member; beside clients 15 % (default)\n"
     );
     rig.uraid("speed home --min 900 --max 100")
         .expect_refused(&["minimum of 900 KiB/s is above the maximum of 100 KiB/s"]);
     rig.uraid("speed home --max 4T").expect_refused(&["a speed is at most 2147483647 KiB/s"]);
+    let share = "of each member; beside clients 15 % (default)\n";
     let fast = rig.uraid("speed home --max 10M").expect_done().stdout;
-    assert_eq!(fast, "home: minimum 1000 KiB/s (default), maximum 10240 KiB/s, of each member\n");
+    assert_eq!(fast, format!("home: minimum 1000 KiB/s (default), maximum 10240 KiB/s, {share}"));
     let set = rig.uraid("speed home --min 10 --max 500").expect_done().stdout;
-    assert_eq!(set, "home: minimum 10 KiB/s, maximum 500 KiB/s, of each member\n");
+    assert_eq!(set, format!("home: minimum 10 KiB/s, maximum 500 KiB/s, {share}"));
+    let shared = rig.uraid("speed home --share 40").expect_done().stdout;
+    assert_eq!(shared, "home: minimum 10 KiB/s, maximum 500 KiB/s, of each member; beside clients 40 %\n");
+    assert!(rig.uraid("speed home --share 0").expect_done().stdout.ends_with("beside clients 15 % (default)\n"));
     rig.uraid("detail --mismatches home").expect_refused(&["no check or repair has ended yet"]);
     rig.uraid("--misc --action=check home").expect_done();
     rig.uraid("repair home").expect_refused(&["home: a check runs already, or is due"]);

@@ -1,11 +1,12 @@
-//! The scenario `beside-pass`: random writes of a raid1 beside a pass, and what the pass takes from them.
+//! The scenarios `beside-pass` and `beside-recovery`: random writes beside a pass, and what the pass takes from them.
 //! Owns: its arrays, the load that stands for the pass. Not here: passes (`uraid_engine`), the loop (`drive`).
 //! Invariant: both sides of a comparison take turns in one run of one array.
 //!
 //! ```text
-//!   speed    64 GiB, a resync of 200 MB/s beside the writes   |   the same reads of the members without the engine
-//!   share    64 GiB, a resync without limits                  |   the writes alone, the resync alone
-//!   window   1 MiB, whose writes meet the windows of a check  |   the writes alone, the check alone
+//!   speed     raid1, a resync of 200 MB/s beside the writes           |   the same reads of the members without the engine
+//!   share     each level, a resync without limits                     |   the writes alone, the resync alone
+//!   window    raid1, 1 MiB, whose writes meet the windows of a check  |   the writes alone, the check alone
+//!   recovery  each level, without limits                              |   the writes alone, the recovery alone
 //! ```
 //! A pass with a share gives way to clients. The others have a minimum that they do not reach, so that they do not.
 
@@ -24,8 +25,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{HostArray, OnShard, Stop};
 use uraid_block::local::{Either, join_all, race};
-use uraid_block::{Device, IoError, Sector, Sectors};
-use uraid_engine::SpeedLimits;
+use uraid_block::{Device, IoError, Sector, Sectors, Slot};
+use uraid_engine::{Place as SlotPlace, SpeedLimits};
 use uraid_host::CLIENT_ARENA;
 use uraid_layout::Level;
 
@@ -39,7 +40,7 @@ const NEVER_WAITS: Option<u64> = Some(1 << 30);
 /// of about a MiB.
 const LARGE: &str = "null:65G,completion=deferred";
 const HUGE: &str = "null:500T,completion=deferred";
-const DISKS: &str = "null:65G,bandwidth=500M";
+const DISKS: [&str; 2] = ["null:65G,bandwidth=500M", "null:65G,bandwidth=500M,request=100us"];
 const SMALL: &str = "null:2M,completion=deferred";
 
 /// What is measured beside the writes.
@@ -49,6 +50,8 @@ enum Beside {
     Speed,
     /// A resync that gives way.
     Share,
+    /// A recovery that gives way. A raid6 can still lose a member meanwhile, the others cannot.
+    Recovery,
     /// A check of what is written.
     Window,
 }
@@ -71,13 +74,39 @@ struct Found {
     longest: Duration,
 }
 
+/// `beside-pass`.
 pub(crate) fn run(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
+    let raid1 = || Trial::new(Level::Raid1, 2, Sectors::ZERO);
+    let all = [(Beside::Speed, raid1(), LARGE), (Beside::Share, raid1(), HUGE), (Beside::Window, raid1(), SMALL)];
+    run_all(scenario, all.into_iter().chain(on_disks(Beside::Share)), run, screen)
+}
+
+/// `beside-recovery`.
+pub(crate) fn run_recovery(scenario: &str, run: &Run, screen: &dyn Screen) -> Result<Vec<Row>, BenchError> {
+    run_all(scenario, on_disks(Beside::Recovery), run, screen)
+}
+
+fn on_disks(beside: Beside) -> impl Iterator<Item = (Beside, Trial, &'static str)> {
+    Trial::redundant().into_iter().flat_map(move |trial| DISKS.map(|member| (beside, trial.clone(), member)))
+}
+
+fn run_all(
+    scenario: &str,
+    all: impl Iterator<Item = (Beside, Trial, &'static str)>,
+    run: &Run,
+    screen: &dyn Screen,
+) -> Result<Vec<Row>, BenchError> {
     screen.print(&format!("== {scenario}\n\n"));
     let mut rows = Vec::new();
-    let all = [(Beside::Speed, LARGE), (Beside::Share, HUGE), (Beside::Share, DISKS), (Beside::Window, SMALL)];
-    for (beside, member) in all {
-        let mut target = Target::in_memory(&Trial::new(Level::Raid1, 2, Sectors::ZERO), member, 0, screen)?;
-        target.plan.is_dirty = beside != Beside::Window;
+    for (beside, trial, member) in all {
+        let mut target = Target::in_memory(&trial, member, 0, screen)?;
+        match beside {
+            Beside::Speed | Beside::Share => target.plan.is_dirty = true,
+            Beside::Recovery => {
+                target.plan.members[1].place = SlotPlace::Recovering { slot: Slot(1), below: Sectors::ZERO };
+            }
+            Beside::Window => {}
+        }
         let on = format!("{}, {member}", target.describe());
         let work = Work { pattern: Pattern::Randwrite, ..Work::default() };
         let case = Case::new(&target, &on, work, &Run { has_latencies: false, ..*run });
@@ -109,6 +138,10 @@ fn shown(scenario: &str, name: &str, found: &Found, beside: Beside, screen: &dyn
             compared("writes beside a resync without limits", "the writes alone", "IOPS", writes),
             compared("the resync", "the resync alone", "B/s", passes),
         ],
+        Beside::Recovery => vec![
+            compared("writes beside a recovery without limits", "the writes alone", "IOPS", writes),
+            compared("the recovery", "the recovery alone", "B/s", passes),
+        ],
         Beside::Window => vec![
             compared("writes into the window of a check", "the writes alone", "IOPS", writes),
             compared("the check", "the check alone", "B/s", passes),
@@ -130,9 +163,9 @@ fn measure(case: &Case<'_>, beside: Beside, screen: &dyn Screen) -> Result<Found
     prepared.options.arenas[CLIENT_ARENA].large += 64;
     let start = async |array: &Rc<HostArray>| {
         match beside {
-            Beside::Speed => array.set_speed(SpeedLimits { min: NEVER_WAITS, max: Some(SPEED_KIB) }).await,
-            Beside::Share => {}
-            Beside::Window => array.set_speed(SpeedLimits { min: NEVER_WAITS, max: None }).await,
+            Beside::Speed => array.set_speed(SpeedLimits { min: NEVER_WAITS, max: Some(SPEED_KIB), share: None }).await,
+            Beside::Share | Beside::Recovery => {}
+            Beside::Window => array.set_speed(SpeedLimits { min: NEVER_WAITS, max: None, share: None }).await,
         }
         if beside == Beside::Window { on_shards::start(array).await } else { array.start().await }
     };
@@ -142,7 +175,7 @@ fn measure(case: &Case<'_>, beside: Beside, screen: &dyn Screen) -> Result<Found
         for _ in 0..case.rounds {
             let round = match beside {
                 Beside::Speed => speed_round(&place, case.runtime).await,
-                Beside::Share => share_round(&place, case.runtime).await,
+                Beside::Share | Beside::Recovery => share_round(&place, case.runtime).await,
                 Beside::Window => window_round(&place, case.runtime).await,
             };
             rounds.push(round.map_err(|source| MeasureError::Request { side: "array", source })?);

@@ -53,6 +53,8 @@ pub enum ScenarioName {
     /// 4 KiB random writes of a raid1 beside a resync of 200 MB/s, beside one without limits, and into the window of a
     /// pass.
     BesidePass,
+    /// Random writes beside a recovery.
+    BesideRecovery,
     /// 4 KiB random writes with a write-intent bitmap, beside the same array without one.
     Bitmap,
     /// Sequential writes of whole stripes, beside the member writes and the parity alone.
@@ -69,7 +71,7 @@ pub enum ScenarioName {
     RandomWrite,
 }
 
-const ALL: [ScenarioName; 17] = [
+const ALL: [ScenarioName; 18] = [
     ScenarioName::Raid6Read,
     ScenarioName::DrainCycles,
     ScenarioName::Raid0Order,
@@ -80,6 +82,7 @@ const ALL: [ScenarioName; 17] = [
     ScenarioName::Replace,
     ScenarioName::Check,
     ScenarioName::BesidePass,
+    ScenarioName::BesideRecovery,
     ScenarioName::Bitmap,
     ScenarioName::FullStripe,
     ScenarioName::SmallWrite,
@@ -104,6 +107,7 @@ impl ScenarioName {
             ScenarioName::Replace => "replace",
             ScenarioName::Check => "check",
             ScenarioName::BesidePass => "beside-pass",
+            ScenarioName::BesideRecovery => "beside-recovery",
             ScenarioName::Bitmap => "bitmap",
             ScenarioName::FullStripe => "full-stripe",
             ScenarioName::SmallWrite => "small-write",
@@ -158,6 +162,7 @@ pub fn run(name: ScenarioName, run: &Run, screen: &dyn Screen) -> Result<Vec<Row
         ScenarioName::Replace => return passes::run(name.name(), Measured::Replace, run, screen),
         ScenarioName::Check => return passes::run(name.name(), Measured::Check, run, screen),
         ScenarioName::BesidePass => return beside_pass::run(name.name(), run, screen),
+        ScenarioName::BesideRecovery => return beside_pass::run_recovery(name.name(), run, screen),
         ScenarioName::Bitmap => return bitmap::run(name.name(), run, screen),
         ScenarioName::DrainCycles => return cycles::run(name.name(), run.cycles, screen),
         ScenarioName::Raid6Read => raid6_read(),

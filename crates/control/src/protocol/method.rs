@@ -92,6 +92,9 @@ pub enum Method {
         min: Option<u64>,
         /// What it has at most.
         max: Option<u64>,
+        /// What it takes of the members while clients are active, in percent; 0: as its kind takes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        share: Option<u8>,
     },
     /// Returns the result of the last check or repair.
     Mismatches {},
@@ -129,7 +132,7 @@ impl Method {
     /// Whether it can change something of the array or its passes.
     pub fn is_change(&self) -> bool {
         match self {
-            Method::Status {} | Method::Mismatches {} | Method::Speed { min: None, max: None } => false,
+            Method::Status {} | Method::Mismatches {} | Method::Speed { min: None, max: None, share: None } => false,
             Method::Fail { .. }
             | Method::Add(_)
             | Method::ReAdd { .. }
@@ -316,7 +319,8 @@ mod tests {
             Method::Idle {},
             Method::Freeze {},
             Method::Unfreeze {},
-            Method::Speed { min: Some(1000), max: None },
+            Method::Speed { min: Some(1000), max: None, share: None },
+            Method::Speed { min: None, max: None, share: Some(25) },
             Method::Mismatches {},
             Method::Maintenance { seconds: 3600 },
             Method::ReadOnly {},

@@ -19,12 +19,15 @@ pub struct PassLimits {
     pub min_kib: u64,
     /// `None`: as fast as the members are.
     pub max_kib: Option<u64>,
+    /// What a pass takes of the members while clients are active, in percent. `None`: an older server does not say it.
+    #[serde(default)]
+    pub share_percent: Option<u8>,
 }
 
 impl PassLimits {
     /// The maximum counts, also where it is below the minimum.
-    pub fn new(min_kib: u64, max_kib: Option<u64>) -> PassLimits {
-        PassLimits { min_kib: max_kib.map_or(min_kib, |max| min_kib.min(max)), max_kib }
+    pub fn new(min_kib: u64, max_kib: Option<u64>, share_percent: Option<u8>) -> PassLimits {
+        PassLimits { min_kib: max_kib.map_or(min_kib, |max| min_kib.min(max)), max_kib, share_percent }
     }
 }
 
@@ -68,9 +71,10 @@ impl Pass<'_> {
         if let Some(left) = progress.time_left() {
             field(out, &format!("{title} Speed"), &format!("{}, {left} left", progress.speed()));
         }
-        if let Some(PassLimits { min_kib, max_kib }) = self.limits {
+        if let Some(PassLimits { min_kib, max_kib, share_percent }) = self.limits {
             let most = max_kib.map(|kib| format!(", at most {kib}K/sec")).unwrap_or_default();
-            let text = format!("a tenth of the time beside clients, at least {min_kib}K/sec{most}");
+            let share = share_percent.map(|percent| format!("{percent}% beside clients, ")).unwrap_or_default();
+            let text = format!("{share}at least {min_kib}K/sec{most}");
             field(out, &format!("{title} Limits"), &text);
         }
     }
@@ -136,10 +140,10 @@ mod tests {
             text.contains("     Resync Status : 12% complete\n      Resync Speed : 100K/sec, 90s left\n"),
             "{text}"
         );
-        report.pass_limits = Some(PassLimits::new(1000, Some(9000)));
-        let limits = "     Resync Limits : a tenth of the time beside clients, at least 1000K/sec, at most 9000K/sec\n";
+        report.pass_limits = Some(PassLimits::new(1000, Some(9000), Some(15)));
+        let limits = "     Resync Limits : 15% beside clients, at least 1000K/sec, at most 9000K/sec\n";
         assert!(report.text().contains(limits), "{}", report.text());
-        assert_eq!(PassLimits::new(1000, Some(300)).min_kib, 300);
+        assert_eq!(PassLimits::new(1000, Some(300), None).min_kib, 300);
         report.resync = of(None, None);
         let text = report.text();
         assert!(text.contains("     Resync Status : 12% complete\n") && !text.contains("Resync Speed"), "{text}");

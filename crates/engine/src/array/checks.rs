@@ -5,7 +5,7 @@ use super::Array;
 use crate::World;
 use crate::pass::schedule::CheckError;
 use crate::words::findings::Checked;
-use crate::words::progress::{PassKind, SpeedLimits};
+use crate::words::progress::{PassKind, Share, SpeedLimits};
 use uraid_block::Sectors;
 
 impl<W: World> Array<W> {
@@ -52,6 +52,12 @@ impl<W: World> Array<W> {
     /// The limits of the speed of passes. Shard 0 only.
     pub fn speed(&self) -> SpeedLimits {
         self.lifecycle().passes.steering().limits
+    }
+
+    /// What a pass takes of the members while clients are active: what is set, or what the pass that runs takes.
+    /// Shard 0 only.
+    pub fn pass_share(&self) -> Share {
+        self.lifecycle().passes.steering().share
     }
 
     /// Lets no spare take a slot, or lets them again. A recovery that has begun goes on. Shard 0 only.

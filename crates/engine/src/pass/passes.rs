@@ -12,11 +12,11 @@ use crate::steward::ppl::Ppl;
 use crate::steward::recorder::Recorder;
 use crate::words::findings::Checked;
 use crate::words::mark::{self, Mark};
-use crate::words::progress::{self, PassKind, PassOrder, Progress, Steering};
+use crate::words::progress::{self, PassKind, PassOrder, PassReport, Progress, Share, SpeedLimits, Steering};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use uraid_block::local::Notify;
-use uraid_block::{Sectors, Slot, SlotSet};
+use uraid_block::{Sectors, Slot, SlotSet, Tick};
 
 /// The passes of an array; on shard 0 only.
 pub(crate) struct Passes<W: World> {
@@ -48,7 +48,18 @@ pub(crate) struct Passes<W: World> {
     /// The result of the last check or repair.
     pub(super) checked: RefCell<Option<Checked>>,
     pub(super) steering: Cell<Steering>,
+    /// When the shards were asked last in this pass, and what their clients had moved by then.
+    pub(super) client_bytes: Cell<Option<(Tick, u64)>>,
     pub(super) changed: Notify,
+}
+
+/// What is known of the clients of all shards.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Clients {
+    /// They are active on some shard, of several. Alone, a shard sees that itself.
+    are_active: bool,
+    /// What they move, in KiB a second of each member.
+    kib: u64,
 }
 
 impl<W: World> Passes<W> {
@@ -79,6 +90,7 @@ impl<W: World> Passes<W> {
             are_spares_held: Cell::new(false),
             checked: RefCell::default(),
             steering: Cell::default(),
+            client_bytes: Cell::new(None),
             changed: Notify::new(),
         })
     }
@@ -115,6 +127,38 @@ impl<W: World> Passes<W> {
         mark::hit(Mark::RecoveryCheckpoint);
         let steward = &self.steward;
         steward.note_recovered(Some((*order, below)));
+    }
+
+    /// The share of a pass with these limits: of the one that runs, where they set none.
+    pub(super) fn share(&self, limits: SpeedLimits) -> Share {
+        let of_pass = || self.steward.pass_order.get().map_or(Share::DEFAULT, |order| order.kind.share(self));
+        limits.share.unwrap_or_else(of_pass)
+    }
+
+    /// What clients do now, from what all shards report.
+    pub(super) fn clients(&self, reports: &[PassReport]) -> Clients {
+        let now = self.steward.shared.world.now();
+        let moved = reports.iter().map(|report| report.client_bytes).sum();
+        let before = self.client_bytes.replace(Some((now, moved)));
+        let are_active = reports.len() > 1 && reports.iter().any(|report| report.has_clients);
+        let Some((then, moved_before)) = before else { return Clients { are_active, kib: 0 } };
+        // A member that was removed takes its bytes along.
+        let bytes = moved.saturating_sub(moved_before) / u64::from(self.steward.shared.layout().slots());
+        let nanos = now.since(then).as_nanos().max(1);
+        let kib = u64::try_from(u128::from(bytes) * 1_000_000_000 / nanos / 1024).unwrap_or(u64::MAX);
+        Clients { are_active, kib }
+    }
+
+    /// Tells every shard what it needs to know of the clients of all, and the share of the pass, if that has changed.
+    pub(super) async fn tell_of_clients(&self, clients: Clients) {
+        let before = self.steering.get();
+        let share = self.share(before.limits);
+        let is_alike = before.clients_kib.abs_diff(clients.kib) <= before.clients_kib / 16;
+        let clients_kib = if is_alike { before.clients_kib } else { clients.kib };
+        let after = Steering { has_clients: clients.are_active, clients_kib, share, ..before };
+        if after != before {
+            self.steer(|steering| *steering = after).await;
+        }
     }
 
     /// Changes what every shard is told: pause, end, speed.

@@ -14,7 +14,7 @@ mod asked;
 
 pub use asked::CheckError;
 
-use crate::pass::passes::Passes;
+use crate::pass::passes::{Clients, Passes};
 use crate::shard::mail::{Answer, Call};
 use crate::shard::world::World;
 use crate::state::view::Gate;
@@ -262,13 +262,15 @@ impl<W: World> Passes<W> {
     /// a shard that has nothing left to do may be gone before it answers.
     async fn pass_over_all(&self, order: &PassOrder) {
         let steward = &self.steward;
+        self.client_bytes.set(None);
+        self.tell_of_clients(Clients::default()).await;
         let mut all = pin!(steward.shared.calls.call_all(|| Call::Pass(*order)));
         loop {
             // Only the sleep is dropped: a round of superblocks must not be.
             if let Either::Left(reports) = race(all.as_mut(), steward.shared.world.sleep(REPORT_PERIOD)).await {
                 self.note(order, reports.into_iter().map(Answer::passed).collect());
                 if !steward.is_stopping.get() {
-                    self.tell_of_clients(false).await;
+                    self.tell_of_clients(Clients::default()).await;
                 }
                 return;
             }
@@ -276,9 +278,9 @@ impl<W: World> Passes<W> {
                 continue;
             }
             let reports = steward.pass_reports().await;
-            let has_clients = reports.len() > 1 && reports.iter().any(|report| report.has_clients);
+            let clients = self.clients(&reports);
             let below = self.note(order, reports);
-            self.tell_of_clients(has_clients).await;
+            self.tell_of_clients(clients).await;
             self.end_superseded(order).await;
             let total = self.progress.get().total;
             let recorded = order.kind.recorded(self, order.recovering).min(total);

@@ -123,6 +123,7 @@ impl<W: World> Pass<W> {
             in_sync_below: self.shared.in_sync_below.get(),
             counts: self.counts.get(),
             has_clients: self.pace.has_own_clients(&self.shared),
+            client_bytes: self.pace.client_bytes(&self.shared),
         }
     }
 
@@ -193,21 +194,26 @@ impl<W: World> Pass<W> {
         self.next.set(next);
         if let Some(window) = window {
             self.in_flight.borrow_mut().push(window.at);
-            self.pace.begin(&self.shared, self.of_member(order, &window));
+            let (of_member, of_all) = self.moved(order, &window);
+            self.pace.begin(&self.shared, of_member, of_all);
         } else {
             self.note_progress();
         }
         window
     }
 
-    /// How much of each member a window reads or writes, on average.
-    fn of_member(&self, order: &PassOrder, window: &Window) -> Sectors {
-        match &*self.shared.layout() {
-            Layout::Copies(_) if !order.fills => {
-                let (copies, slots) = (self.shared.layout().copies_count(), self.shared.layout().slots());
-                Sectors(window.length.0 * u64::from(copies) / u64::from(slots))
+    /// How much a window reads and writes: of each member, on average, and of all together. A recovery of a mirror goes
+    /// at its speed over one member, and reads as much of others.
+    fn moved(&self, order: &PassOrder, window: &Window) -> (Sectors, Sectors) {
+        let layout = self.shared.layout();
+        let slots = u64::from(layout.slots());
+        match &*layout {
+            Layout::Copies(_) if order.fills => (window.length, Sectors(2 * window.length.0)),
+            Layout::Copies(_) => {
+                let all = Sectors(window.length.0 * u64::from(layout.copies_count()));
+                (Sectors(all.0 / slots), all)
             }
-            Layout::Copies(_) | Layout::Parity(_) => window.length,
+            Layout::Parity(_) => (window.length, Sectors(window.length.0 * slots)),
         }
     }
 

@@ -155,6 +155,12 @@ impl<W: World> CountedMember<W> {
         MemberCounts { of, read_elsewhere, slowest, unanswered_for: self.member.unanswered_for() }
     }
 
+    /// The bytes that it has read and written; discards and zeroes move none.
+    pub(crate) fn bytes(&self) -> u64 {
+        let sectors = |kind: RequestKind| self.of[kind as usize].sectors.get();
+        Sectors(sectors(RequestKind::Read) + sectors(RequestKind::Write)).bytes()
+    }
+
     /// Counts sectors that this member failed to read and the other members supplied.
     pub(crate) fn note_read_elsewhere(&self, sectors: Sectors) {
         assert!(!sectors.is_zero(), "a read that failed was of some sector");

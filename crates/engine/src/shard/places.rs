@@ -71,6 +71,11 @@ impl<W: World> Places<W> {
         drop(device);
     }
 
+    /// The bytes that all members have read and written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.list.borrow().iter().flatten().map(|device| device.bytes()).sum()
+    }
+
     /// The counts of all members; zeroes for those without a device.
     pub(crate) fn counts(&self) -> Vec<MemberCounts> {
         let counts = |device: &Option<Rc<CountedMember<W>>>| device.as_ref().map(|device| device.counts());

@@ -215,6 +215,7 @@ mod tests {
             in_sync_below: Sectors::ZERO,
             counts: PassCounts::default(),
             has_clients: false,
+            client_bytes: 0,
         };
         assert_eq!(recovered_below(&order, &[report(7, 30), report(7, 20)]), Sectors(20));
         assert_eq!(recovered_below(&order, &[report(7, 30), report(6, 90)]), Sectors(10), "90 is of the pass before");

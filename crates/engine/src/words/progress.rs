@@ -1,9 +1,10 @@
 //! What a pass does and is told, how far it has come, and what it met: in a window, on a shard, in the array.
-//! Owns: [`PassKind`], [`PassOrder`], [`SpeedLimits`], [`Steering`], [`Progress`], [`PassReport`], [`PassCounts`], what
+//! Owns: [`PassKind`], [`PassOrder`], [`SpeedLimits`], [`Share`], [`Steering`], [`Progress`], [`PassReport`], [`PassCounts`], what
 //! there is to go through, the longest window. Not here: the pass (`shard_pass`, `schedule`), keeping to limits (`pace`).
 
 use crate::words::failure::Failure;
 use crate::words::mark::{self, Mark};
+use std::time::Duration;
 use uraid_block::buffer::LARGE_BLOCK_BYTES;
 use uraid_block::{MemberSector, SECTOR_BYTES, Sectors, SlotSet};
 use uraid_layout::Layout;
@@ -149,21 +150,70 @@ pub(crate) struct PassReport {
     pub(crate) counts: PassCounts,
     /// Clients are active on the shard.
     pub(crate) has_clients: bool,
+    /// The bytes that requests of clients have moved on all members.
+    pub(crate) client_bytes: u64,
 }
 
-/// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max). Between
-/// them, a pass takes at most a tenth of the time while clients are active.
+/// How fast a pass is at least and at most, in KiB a second of each member (md: sync_speed_min, sync_speed_max), and
+/// what it takes between them while clients are active.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SpeedLimits {
     /// A pass that is slower than this does not wait for clients. `None`: [`SpeedLimits::MIN_KIB`].
     pub min: Option<u64>,
     /// Never faster. `None`: as fast as the members are.
     pub max: Option<u64>,
+    /// `None`: what its kind takes, [`Share::DEFAULT`] or [`Share::WITHOUT_REDUNDANCY`].
+    pub share: Option<Share>,
 }
 
 impl SpeedLimits {
     /// The minimum where none is set: md's.
     pub const MIN_KIB: u64 = 1000;
+}
+
+/// The part of its members that a pass takes while clients are active, in percent: of the time, or of the bytes that
+/// the members move, whichever lets it go on earlier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share(u8);
+
+impl Share {
+    /// The largest, in percent: clients go on, whatever a pass does.
+    pub const MAX: u8 = 90;
+    /// Where none is set.
+    pub const DEFAULT: Share = Share(15);
+    /// Of a recovery, where none is set and the array would not survive the loss of one more member.
+    pub const WITHOUT_REDUNDANCY: Share = Share(30);
+
+    /// `None`: not from 1 to [`Share::MAX`].
+    pub fn of_percent(percent: u8) -> Option<Share> {
+        (1..=Share::MAX).contains(&percent).then_some(Share(percent))
+    }
+
+    /// From 1 to [`Share::MAX`].
+    pub fn percent(self) -> u8 {
+        self.0
+    }
+
+    /// How long a shard rests after a window that took this long, so that the windows of all shards take their share
+    /// of the time: of 15 %, one shard rests 85/15 of it, each of two 185/15.
+    pub(crate) fn rest_after(self, took: Duration, shards: u16) -> Duration {
+        let share = u128::from(self.0);
+        let nanos = took.as_nanos() * (100 * u128::from(shards) - share) / share;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How fast a pass has its share of the bytes, in KiB a second of each member, where clients move this much: of
+    /// 15 %, 75 MB/s beside 425.
+    pub(crate) fn speed_beside(self, clients_kib: u64) -> u64 {
+        let share = u64::from(self.0);
+        clients_kib.saturating_mul(share) / (100 - share)
+    }
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share::DEFAULT
+    }
 }
 
 /// What every shard is told.
@@ -173,8 +223,19 @@ pub(crate) struct Steering {
     pub(crate) ended: u64,
     pub(crate) is_paused: bool,
     pub(crate) limits: SpeedLimits,
+    /// The one that is set, or that of the pass which runs.
+    pub(crate) share: Share,
     /// Clients are active on some shard, of several.
     pub(crate) has_clients: bool,
+    /// What clients of all shards move, in KiB a second of each member.
+    pub(crate) clients_kib: u64,
+}
+
+impl Steering {
+    /// The speed below which a pass does not wait for clients, in KiB a second of each member.
+    pub(crate) fn kept_speed(&self) -> u64 {
+        self.limits.min.unwrap_or(SpeedLimits::MIN_KIB).max(self.share.speed_beside(self.clients_kib))
+    }
 }
 
 /// What a resync goes through: sectors of each member on parity levels, of the array on mirrors.

@@ -225,7 +225,7 @@ fn set_limit(plan: &Plan, kept: &mut Kept, report: &Report) -> Result<(), ScrubE
     let before = report.pass_limits.and_then(|limits| limits.max_kib);
     let pid = report.server.as_ref().map_or(0, |server| server.pid);
     kept.change(&report.uuid, |array| array.limit = Some(KeptLimit { pid, max, before }))?;
-    client::find(Some(&report.uuid), None)?.call(&Method::Speed { min: None, max: Some(max) })?;
+    client::find(Some(&report.uuid), None)?.call(&Method::Speed { min: None, max: Some(max), share: None })?;
     Ok(())
 }
 
@@ -235,7 +235,7 @@ fn take_back(kept: &mut Kept, report: &Report) {
     let is_same = report.server.as_ref().is_some_and(|server| server.pid == limit.pid);
     let has_it = report.pass_limits.and_then(|limits| limits.max_kib) == Some(limit.max);
     let restored = if is_same && has_it {
-        let method = Method::Speed { min: None, max: Some(limit.before.unwrap_or(0)) };
+        let method = Method::Speed { min: None, max: Some(limit.before.unwrap_or(0)), share: None };
         client::find(Some(&report.uuid), None).and_then(|mut client| client.call(&method)).map(drop)
     } else {
         Ok(())

@@ -127,7 +127,7 @@ fn check(report: &Report) -> Action {
         let (question, words) = (format!("End the check or repair of {name}?"), format!("idle {name}"));
         return Action { array, method: Method::Idle {}, question, words };
     }
-    let question = format!("Check all of {name}? Beside clients it takes a tenth of the time.");
+    let question = format!("Check all of {name}? Clients go first: it takes 15 % of the members beside them.");
     Action { array, method: Method::Check { resume: false }, question, words: format!("check {name}") }
 }
 

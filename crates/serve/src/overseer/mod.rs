@@ -283,7 +283,7 @@ impl Overseer {
             Method::Idle {} => self.end_check().await,
             Method::Freeze {} => self.pause_passes(true).await,
             Method::Unfreeze {} => self.pause_passes(false).await,
-            Method::Speed { min, max } => self.set_speed(*min, *max).await,
+            Method::Speed { min, max, share } => self.set_speed(*min, *max, *share).await,
             Method::Mismatches {} => self.mismatches(),
             Method::Maintenance { seconds } => self.set_maintenance(*seconds),
             Method::ReadOnly {} => self.change_access(true).await,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use uraid_block::sizes::counted;
 use uraid_control::log::{warn, with_causes};
 use uraid_control::protocol::{CheckFact, CheckResult, Mismatch, RpcError, not_compared};
-use uraid_engine::{CheckEnd, CheckError, Checked, SpeedLimits};
+use uraid_engine::{CheckEnd, CheckError, Checked, Share, SpeedLimits};
 
 /// The highest limit, in KiB/s; the same as md's.
 const SPEED_MAX: u64 = i32::MAX as u64;
@@ -87,14 +87,30 @@ impl Overseer {
     }
 
     /// Changes the limits that are given.
-    pub(super) async fn set_speed(&self, min: Option<u64>, max: Option<u64>) -> Result<Value, RpcError> {
+    pub(super) async fn set_speed(
+        &self,
+        min: Option<u64>,
+        max: Option<u64>,
+        percent: Option<u8>,
+    ) -> Result<Value, RpcError> {
         if [min, max].into_iter().flatten().any(|kib| kib > SPEED_MAX) {
             return Err(RpcError::refused(format!("a speed is at most {SPEED_MAX} KiB/s; nothing was changed")));
         }
         let before = self.array.speed();
         let changed = |given: Option<u64>, before| given.map_or(before, |kib| Some(kib).filter(|kib| *kib > 0));
-        let limits = SpeedLimits { min: changed(min, before.min), max: changed(max, before.max) };
-        if let SpeedLimits { min: Some(min), max: Some(max) } = limits
+        let share = match percent {
+            None => before.share,
+            Some(0) => None,
+            Some(percent) => match Share::of_percent(percent) {
+                None => {
+                    let most = Share::MAX;
+                    return Err(RpcError::refused(format!("a share is 1 to {most} percent; nothing was changed")));
+                }
+                share => share,
+            },
+        };
+        let limits = SpeedLimits { min: changed(min, before.min), max: changed(max, before.max), share };
+        if let SpeedLimits { min: Some(min), max: Some(max), share: _ } = limits
             && min > max
         {
             return Err(RpcError::refused(format!(
@@ -102,7 +118,8 @@ impl Overseer {
             )));
         }
         self.array.set_speed(limits).await;
-        Ok(json!({ "array": self.name(), "min": limits.min, "max": limits.max }))
+        Ok(json!({ "array": self.name(), "min": limits.min, "max": limits.max,
+            "share": self.array.pass_share().percent(), "share_is_set": share.is_some() }))
     }
 
     /// The result of the last check or repair.

@@ -53,7 +53,8 @@ impl Overseer {
         bitmap::show(&status, &mut report);
         report.passes_frozen = self.array.are_passes_paused();
         let limits = self.array.speed();
-        report.pass_limits = Some(PassLimits::new(limits.min.unwrap_or(SpeedLimits::MIN_KIB), limits.max));
+        let (min, share) = (limits.min.unwrap_or(SpeedLimits::MIN_KIB), self.array.pass_share().percent());
+        report.pass_limits = Some(PassLimits::new(min, limits.max, Some(share)));
         report.last_check = self.check_result(false);
         self.follow_check();
         report.checks = self.check_record();

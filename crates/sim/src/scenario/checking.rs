@@ -10,19 +10,34 @@ use crate::machine::event::Event;
 use crate::machine::executor::Executor;
 use crate::machine::fault_kind::FaultKind;
 use crate::machine::world::SimWorld;
+use crate::random::rng::Rng;
 use crate::rig::{Live, Rig};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_engine::view::Gate;
-use uraid_engine::{Array, CheckEnd, PassKind, SpeedLimits};
+use uraid_engine::{Array, CheckEnd, PassKind, Share, SpeedLimits};
 
 /// Faults that change bytes silently: no request reports an error.
 const SPOILING: [FaultKind; 4] =
     [FaultKind::BitRot, FaultKind::Misdirected, FaultKind::LostWrite, FaultKind::LyingFlush];
 
 /// A minimum that no pass reaches.
-const NEVER_WAITS: SpeedLimits = SpeedLimits { min: Some(1 << 30), max: None };
+const NEVER_WAITS: SpeedLimits = SpeedLimits { min: Some(1 << 30), max: None, share: None };
+
+/// The speed of a check.
+fn limits(rng: &mut Rng) -> SpeedLimits {
+    match rng.below(5) {
+        0 => SpeedLimits { min: Some(100), max: Some(rng.between(1_000, 20_000)), share: None },
+        1 => SpeedLimits { min: Some(rng.between(10, 20_000)), max: None, share: None },
+        2 => NEVER_WAITS,
+        3 => {
+            let percent = u8::try_from(rng.between(1, Share::MAX.into())).expect("a percentage");
+            SpeedLimits { min: Some(rng.between(10, 20_000)), max: None, share: Share::of_percent(percent) }
+        }
+        _ => SpeedLimits::default(),
+    }
+}
 
 impl Rig {
     /// Perhaps starts the operator. In every second start, passes do not give way to clients before that: more of them
@@ -52,12 +67,7 @@ impl Rig {
                 let longest = *rng.pick(&[50, 2_000, 300_000]);
                 executor.sleep(Duration::from_micros(rng.below(longest))).await;
                 let kind = *rng.pick(&[PassKind::Check, PassKind::Repair]);
-                let limits = match rng.below(4) {
-                    0 => SpeedLimits { min: Some(100), max: Some(rng.between(1_000, 20_000)) },
-                    1 => SpeedLimits { min: Some(rng.between(10, 20_000)), max: None },
-                    2 => NEVER_WAITS,
-                    _ => SpeedLimits::default(),
-                };
+                let limits = limits(&mut rng);
                 array.set_speed(limits).await;
                 let begun = if kind == PassKind::Check { array.begin_check() } else { array.begin_repair() };
                 executor.record(Event::Note { what: "check begins", value: u64::from(begun.is_ok()) });

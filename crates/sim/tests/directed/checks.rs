@@ -297,7 +297,7 @@ fn a_pass_is_not_faster_than_its_maximum() {
     let array = live.arrays[0].clone();
     // 3 KiB of each member.
     let slow = array.clone();
-    all(&rig, &live, vec![async move { slow.set_speed(SpeedLimits { min: None, max: Some(1) }).await }]);
+    all(&rig, &live, vec![async move { slow.set_speed(SpeedLimits { min: None, max: Some(1), share: None }).await }]);
     let began = rig.executor.now();
     checked(&rig, &live, PassKind::Check);
     checked(&rig, &live, PassKind::Check);
@@ -312,7 +312,7 @@ fn a_recovery_that_becomes_due_ends_a_check() {
     fill(&rig, &live);
     let array = live.arrays[0].clone();
     let slow = array.clone();
-    all(&rig, &live, vec![async move { slow.set_speed(SpeedLimits { min: None, max: Some(1) }).await }]);
+    all(&rig, &live, vec![async move { slow.set_speed(SpeedLimits { min: None, max: Some(1), share: None }).await }]);
     array.begin_check().expect("it begins");
     fail(&rig, &live, 1);
     let fast = array.clone();

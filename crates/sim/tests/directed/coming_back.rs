@@ -232,7 +232,7 @@ fn no_member_returns_to_an_array_that_could_not_record_it() {
 
 /// Returns by the bits, which are few, and fails before it has them all.
 fn half_returned(rig: &Rig, live: &Live, content: &mut [u8]) -> usize {
-    let slow = SpeedLimits { min: None, max: Some(1) };
+    let slow = SpeedLimits { min: None, max: Some(1), share: None };
     fail(rig, live, 1);
     leave(rig, live, 1);
     (0..SIZE).for_each(|at| write_now(rig, live, content, at, 100 + at as u8));

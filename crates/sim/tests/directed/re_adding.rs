@@ -207,7 +207,7 @@ fn returned_into_a_paused_recovery(case: (i32, u32, u16)) -> bool {
     leave(&rig, &live, 1);
     let size = rig.judge.model.array_size();
     (0..size).for_each(|at| write_now(&rig, &live, &mut content, at, (150 + at) as u8));
-    set_speed(&rig, &live, SpeedLimits { min: None, max: Some(1) });
+    set_speed(&rig, &live, SpeedLimits { min: None, max: Some(1), share: None });
     let index = return_now(&rig, &live, 1).expect("its bits are there");
     pause(&rig, &live, Duration::from_secs(15));
     let progress = live.arrays[0].status().pass.expect("it goes on");

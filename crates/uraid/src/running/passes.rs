@@ -9,7 +9,7 @@ use uraid_block::sizes::{SizeError, parse_size_or_zero};
 use uraid_control::client::{self, ClientError};
 use uraid_control::log::print;
 use uraid_control::protocol::Method;
-use uraid_engine::SpeedLimits;
+use uraid_engine::{Share, SpeedLimits};
 
 pub(crate) const IDLE: &str = "End the check or repair of a running array, and continue what `freeze` paused.";
 
@@ -44,8 +44,10 @@ unfreeze` does not help there: `uraid detail` shows the reason, `uraid fail --he
 pub(crate) const SPEED: &str = "\
 Show or set the speed limits of resync, recovery, check and repair of a running array, in KiB a second
 of each member, as md's sync_speed_min and sync_speed_max. A pass (any of these) is never faster than
---max. While clients are active, a pass that is faster than --min takes at most a tenth of the time.
-While they are quiet, it is as fast as the members are.
+--max. While clients are active, a pass that is faster than --min takes its --share of the members: 15 %,
+or 30 % for a recovery of an array that cannot lose another member. That is a part of the time, or of
+the bytes that members move, whichever lets it go on earlier. While clients are quiet, a pass is as fast
+as the members are.
 
 A limit that is not given stays as it is. An array starts with a minimum of 1000, as md does, and
 without a maximum; md's is 200000. The limits last until the array is stopped.";
@@ -55,7 +57,8 @@ EXAMPLES
   uraid speed home
   uraid speed home --min 1000 --max 200000
   uraid speed home --max 200M                  200 MiB a second
-  uraid speed home --min 0 --max 0             the limits of an array that starts
+  uraid speed home --share 40                  a recovery matters more than clients
+  uraid speed home --min 0 --max 0 --share 0   the limits of an array that starts
   uraid speed home --min 1000000000            never wait for clients";
 
 /// Options of `uraid speed`.
@@ -64,13 +67,16 @@ pub(crate) struct SpeedArgs {
     /// The array.
     #[command(flatten)]
     pub of: OneArray,
-    /// Above this speed, take at most a tenth of the time while clients are active: KiB a second of each member, or with
-    /// K, M, G; 0: 1000, as an array starts
+    /// Below this speed, do not wait for clients: KiB a second of each member, or with K, M, G; 0: 1000, as an array
+    /// starts
     #[arg(long, value_name = "SPEED", value_parser = parse_speed)]
     pub min: Option<u64>,
     /// Never be faster: KiB a second of each member, or with K, M, G; 0: no limit
     #[arg(long, value_name = "SPEED", value_parser = parse_speed)]
     pub max: Option<u64>,
+    /// Take this much of the members while clients are active, in percent: 1 to 90; 0: 15 or 30, as an array starts
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=i64::from(Share::MAX)))]
+    pub share: Option<u8>,
 }
 
 /// KiB a second, from the text of a size.
@@ -126,14 +132,22 @@ fn unfreeze_text(answer: &Value, name: &str) -> String {
 
 /// `uraid speed`.
 pub(crate) fn speed(args: &SpeedArgs) -> Result<(), ClientError> {
-    let method = Method::Speed { min: args.min, max: args.max };
+    let method = Method::Speed { min: args.min, max: args.max, share: args.share };
     let answer = client::find(args.of.array.as_deref(), args.of.control.as_deref())?.call(&method)?;
     let limit =
         |name, unset: String| answer.get(name).and_then(Value::as_u64).map_or(unset, |kib| format!("{kib} KiB/s"));
     let min = limit("min", format!("{} KiB/s (default)", SpeedLimits::MIN_KIB));
     let max = limit("max", "none".to_owned());
-    print(&format!("{}: minimum {min}, maximum {max}, of each member\n", name_in(&answer)));
+    let share = share_text(&answer);
+    print(&format!("{}: minimum {min}, maximum {max}, of each member{share}\n", name_in(&answer)));
     Ok(())
+}
+
+/// What a pass takes beside clients. An older server does not say it.
+fn share_text(answer: &Value) -> String {
+    let Some(percent) = answer.get("share").and_then(Value::as_u64) else { return String::new() };
+    let is_set = if is(answer, "share_is_set", true) { "" } else { " (default)" };
+    format!("; beside clients {percent} %{is_set}")
 }
 
 /// The array of an answer.

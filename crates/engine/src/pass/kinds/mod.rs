@@ -19,7 +19,7 @@ use crate::pass::resync::Resync;
 use crate::shard::mail::Window;
 use crate::shard::shared::Shared;
 use crate::state::view::{SlotMember, View};
-use crate::words::progress::{self, PassCounts, PassKind, PassOrder, PassReport};
+use crate::words::progress::{self, PassCounts, PassKind, PassOrder, PassReport, Share};
 use check::{CheckPass, RepairPass};
 use pass_type::PassType;
 use recovery::RecoveryPass;
@@ -103,6 +103,10 @@ impl PassKind {
 
     pub(super) fn readable_below(self, order: &PassOrder, reports: &[PassReport]) -> Sectors {
         of!(self, Of => Of::readable_below(order, reports))
+    }
+
+    pub(super) fn share<W: World>(self, passes: &Passes<W>) -> Share {
+        of!(self, Of => Of::share(passes))
     }
 
     pub(super) fn skips_flush(self) -> bool {

@@ -11,7 +11,7 @@ use crate::shard::mail::Window;
 use crate::shard::shared::Shared;
 use crate::state::view::{SlotMember, View};
 use crate::steward::recovered_below;
-use crate::words::progress::{PassCounts, PassOrder, PassReport};
+use crate::words::progress::{PassCounts, PassOrder, PassReport, Share};
 use std::ops::Range;
 use std::rc::Rc;
 use uraid_block::{IoError, Sectors, Slot, SlotSet};
@@ -87,6 +87,11 @@ pub(super) trait PassType {
     /// Below which sector all is done on all shards, and could be read.
     fn readable_below(order: &PassOrder, reports: &[PassReport]) -> Sectors {
         recovered_below(order, reports)
+    }
+
+    /// What it takes of the members while clients are active, where no limit says another.
+    fn share<W: World>(_passes: &Passes<W>) -> Share {
+        Share::DEFAULT
     }
 
     /// Whether its end waits for no flush.

@@ -23,7 +23,7 @@ use crate::shard::shared::Shared;
 use crate::state::master::Change;
 use crate::state::view::{SlotMember, View};
 use crate::words::mark::{self, Mark};
-use crate::words::progress::{PassCounts, PassOrder};
+use crate::words::progress::{PassCounts, PassOrder, Share};
 use std::ops::Range;
 use std::rc::Rc;
 use uraid_block::{IoError, MemberSector, Sectors, Slot, SlotSet};
@@ -70,6 +70,13 @@ impl PassType for RecoveryPass {
 
     fn record<W: World>(passes: &Passes<W>, order: &PassOrder, below: Sectors) {
         passes.record_filled(order, below);
+    }
+
+    /// While the loss of one more member would lose data, the recovery is what matters.
+    fn share<W: World>(passes: &Passes<W>) -> Share {
+        let (layout, readable) = (passes.steward.shared.layout(), passes.steward.master().readable());
+        let can_lose = |slot: Slot| layout.can_serve(&readable.without(slot));
+        if readable.iter().all(can_lose) { Share::DEFAULT } else { Share::WITHOUT_REDUNDANCY }
     }
 
     fn is_needless<W: World>(passes: &Passes<W>, order: &PassOrder) -> bool {

@@ -124,14 +124,12 @@ impl<W: World> Passes<W> {
     }
 
     pub(crate) async fn set_limits(&self, limits: SpeedLimits) {
-        self.steer(|steering| steering.limits = limits).await;
-    }
-
-    /// Tells every shard whether clients are active on some of them. Alone, a shard sees that itself.
-    pub(super) async fn tell_of_clients(&self, has_clients: bool) {
-        if self.steering.get().has_clients != has_clients {
-            self.steer(|steering| steering.has_clients = has_clients).await;
-        }
+        let share = self.share(limits);
+        self.steer(|steering| {
+            steering.limits = limits;
+            steering.share = share;
+        })
+        .await;
     }
 
     pub(crate) fn steering(&self) -> Steering {

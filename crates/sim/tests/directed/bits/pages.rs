@@ -129,7 +129,7 @@ fn the_bits_that_a_returning_member_brings_are_set_in_every_page() {
     assert_eq!(durable(&rig, 1), EDGES);
     assert!(former_member(&rig, 1).bitmap.is_ok());
     // The recovery waits, so that no bit is cleared meanwhile.
-    super::super::re_adding::set_speed(&rig, &live, uraid_engine::SpeedLimits { min: None, max: Some(1) });
+    super::super::re_adding::set_speed(&rig, &live, uraid_engine::SpeedLimits { min: None, max: Some(1), share: None });
     return_now(&rig, &live, 1).expect("it lacks only what bits name");
     assert_eq!((durable(&rig, 0), durable(&rig, 1)), (EDGES.to_vec(), EDGES.to_vec()));
     rig.power_off();

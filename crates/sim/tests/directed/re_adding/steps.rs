@@ -50,7 +50,7 @@ fn a_replacement_of_a_member_that_had_returned_by_the_bits_is_recovered_whole() 
     assert_eq!(wait(&rig, &live), [PassKind::Recovery]);
     pause(&rig, &live, 4 * CLEAR_AFTER);
     let spare = all(&rig, &live, vec![joining(&rig, &live, 3)]).remove(0).expect("it joins");
-    set_speed(&rig, &live, SpeedLimits { min: None, max: Some(1) });
+    set_speed(&rig, &live, SpeedLimits { min: None, max: Some(1), share: None });
     let array = live.arrays[0].clone();
     assert_eq!(all(&rig, &live, vec![async move { array.replace(Slot(1), None).await }]), [Ok(spare)]);
     pause(&rig, &live, Duration::from_secs(15));
@@ -90,7 +90,7 @@ fn a_member_that_returns_is_not_stale_for_a_superblock_that_lists_it() {
         fail(&rig, &live, 1);
         leave(&rig, &live, 1);
         write_now(&rig, &live, &mut content, 9, 98);
-        set_speed(&rig, &live, SpeedLimits { min: None, max: Some(1) });
+        set_speed(&rig, &live, SpeedLimits { min: None, max: Some(1), share: None });
         let coming = returning(&rig, &live, 1);
         let task = rig.executor.spawn(0, "return", async move {
             coming.await.expect("the bits name all that it lacks");

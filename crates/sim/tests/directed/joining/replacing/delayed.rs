@@ -31,7 +31,7 @@ fn another_spare_is_copied_to_from_the_beginning() {
         let mut ready = ready(level, layout, slots, 1);
         let array = ready.live.arrays[0].clone();
         let slow = array.clone();
-        do_now(&ready, async move { slow.set_speed(SpeedLimits { min: None, max: Some(2) }).await });
+        do_now(&ready, async move { slow.set_speed(SpeedLimits { min: None, max: Some(2), share: None }).await });
         ready.replace(1).expect("there is a spare");
         sleep(&ready.rig, &ready.live, Duration::from_secs(2));
         let (pausing, failing) = (array.clone(), array.clone());
