@@ -75,6 +75,33 @@ fn the_end_of_the_processor_time_stops_an_array_cleanly() {
 }
 
 #[test]
+fn a_limit_on_processor_time_is_told_and_the_kernel_does_not_kill_where_a_second_is_left() {
+    for (limit, told) in [
+        (
+            "-S -t 100",
+            "may use 100 s of processor time only (ulimit -t, LimitCPU=): after 100 s of it all arrays stop cleanly",
+        ),
+        (
+            "-t 100",
+            "may use 100 s of processor time only (ulimit -t, LimitCPU=): after 99 s of it all arrays stop cleanly",
+        ),
+        ("-t 1", "then the kernel kills this server, which is a crash to its arrays; raise that limit"),
+    ] {
+        let scratch = Scratch::new();
+        array(&scratch);
+        let served = Served::start(&mut limited(&scratch, limit, &["serve", "m0", "m1"]));
+        served.wait_until_ready();
+        let said = served.stderr();
+        assert!(said.contains(told), "{limit}: {said}");
+        assert_eq!(said.matches("processor time").count(), 1, "{limit}: {said}");
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", served.pid())).expect("it runs");
+        let of_time = limits.lines().find(|line| line.starts_with("Max cpu time")).expect("Linux has it");
+        assert_eq!(limit == "-t 100", of_time.contains(" 99 "), "{limit}: {of_time}");
+        assert_eq!(served.stop().code, Some(0));
+    }
+}
+
+#[test]
 fn a_small_stack_is_enough() {
     for stack in [32, 100, 256] {
         let (scratch, stack) = (Scratch::new(), format!("-s {stack}"));

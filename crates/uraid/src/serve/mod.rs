@@ -7,6 +7,7 @@ pub(crate) mod args;
 pub(crate) mod assemble;
 mod configured;
 pub(crate) mod incremental;
+mod processor_time;
 mod search;
 mod spare_groups;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, ServeError> {
     let detachment = detachment(args);
     detachment.begin();
     log::begin();
+    processor_time::prepare();
     history::begin();
     let configured = if args.scan { Some(configured::array_of(args)?) } else { None };
     let args = configured.as_ref().unwrap_or(args);
