@@ -209,3 +209,38 @@ fn a_user_who_may_not_connect_is_told_so_and_not_that_nothing_runs() {
     assert_eq!(scratch.uraid(["list"]).expect_done().stdout.lines().count(), 1);
     assert_eq!(served.stop().code, Some(0));
 }
+
+/// What a command says, and how long it takes.
+fn timed(scratch: &Scratch, words: &[&str]) -> (Done, Duration) {
+    let begun = std::time::Instant::now();
+    (scratch.uraid(words), begun.elapsed())
+}
+
+#[test]
+fn a_server_that_hangs_delays_no_command_on_another_array() {
+    let scratch = Scratch::new();
+    let (one, two) = (scratch.members("a", 2, 8 * MIB), scratch.members("b", 2, 8 * MIB));
+    scratch.create("hangs", "-l 1 -n 2 --assume-clean", &one);
+    scratch.create("works", "-l 1 -n 2 --assume-clean", &two);
+    let (hangs, works) = (scratch.ready(&[], &one), scratch.ready(&[], &two));
+    hangs.signal(rustix::process::Signal::STOP);
+    let outcomes = [
+        timed(&scratch, &["detail", "works"]),
+        timed(&scratch, &["detail", two[1].to_str().expect("ASCII")]),
+        timed(&scratch, &["detail", "hangs"]),
+    ];
+    // Before any check, so that it ends with the test.
+    hangs.signal(rustix::process::Signal::CONT);
+    let [by_name, by_member, of_hung] = outcomes;
+    for (done, took) in [by_name, by_member] {
+        done.expect_done();
+        assert!(took < Duration::from_millis(2500), "{took:?}");
+    }
+    let (done, took) = of_hung;
+    // 3 s, and not one more call; a slow machine has some time besides.
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    let done = done.expect_refused(&["hangs.ctl", &format!("of process {}", hangs.pid()), "did not answer in time"]);
+    assert_eq!(done.stderr.matches("did not answer").count(), 1, "{done:?}");
+    assert_eq!(hangs.stop().code, Some(0));
+    assert_eq!(works.stop().code, Some(0));
+}

@@ -16,6 +16,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long the others have for an answer once it is clear which array is meant: enough to find that the word is
+/// ambiguous among servers that work, and no wait for one that hangs.
+const OTHERS_TIME_MAX: Duration = Duration::from_millis(300);
+
 /// Finds a running array: by its control socket if one is given, else by its name, else by one of its members.
 pub fn find(array: Option<&str>, control: Option<&Path>) -> Result<Client, ClientError> {
     find_within(array, control, Some(asking::TIME_MAX))
@@ -41,14 +45,14 @@ pub fn find_within(
             outcome => return outcome,
         }
     }
-    let mut answered = Answered::ask(array, sockets.clone())?;
+    let mut answered = Answered::ask(array, &sockets, own.map(PathBuf::as_path))?;
     let mut found = answered.called.pop().or_else(|| answered.with_member.pop());
     if found.is_none()
         && let Some(path) = own
-        && answered.silent.iter().any(|error| error.socket() == Some(path))
+        && let Some(place) = answered.silent.iter().position(|error| error.socket() == Some(path))
     {
-        // The call says what is wrong.
-        return Client::connect(path);
+        // It has had its time: one more call would wait as long again.
+        return Err(answered.silent.swap_remove(place));
     }
     if found.is_none() && !answered.others.is_empty() {
         let resolved = resolved_path(array, time_max, "")?;
@@ -74,17 +78,28 @@ struct Answered {
 }
 
 impl Answered {
-    fn ask(word: &str, sockets: Vec<PathBuf>) -> Result<Answered, ClientError> {
+    /// `own`: the socket whose file is called as the word.
+    fn ask(word: &str, sockets: &[PathBuf], own: Option<&Path>) -> Result<Answered, ClientError> {
         let written = member_name::as_written(word);
         let (mut answered, mut fits) = (Answered::default(), Vec::new());
-        for answer in answers(sockets) {
+        let (receiver, mut until) = (asked(sockets), None);
+        while let Some(answer) = next_until(&receiver, until) {
             match answer {
-                Ok((_, client, report)) => match report.fit(word) {
-                    Some(fit) => fits.push((fit, client, report)),
-                    None if report.has_member(&written) => answered.with_member.push((client, report)),
+                Ok((client, report)) => match report.fit(word) {
+                    Some(fit) => {
+                        let is_clear = fit == Fit::Name && own == Some(client.socket());
+                        until = until.or(is_clear.then(|| Instant::now() + OTHERS_TIME_MAX));
+                        fits.push((fit, client, report));
+                    }
+                    None if report.has_member(&written) => {
+                        // A path is no name.
+                        until = until.or(word.contains('/').then(|| Instant::now() + OTHERS_TIME_MAX));
+                        answered.with_member.push((client, report));
+                    }
                     None => answered.others.push((client, report)),
                 },
-                Err(error) => answered.silent.push(error),
+                Err(error) if is_of_running(&error) => answered.silent.push(error),
+                Err(_) => {}
             }
         }
         fits.sort_by(|(_, _, one), (_, _, other)| identity(one).cmp(&identity(other)));
@@ -221,6 +236,15 @@ fn answers(sockets: Vec<PathBuf>) -> impl Iterator<Item = Result<(usize, Client,
 }
 
 type Answer = Result<(Client, Report), ClientError>;
+
+/// The next answer; `None`: all have answered, or the time is over.
+fn next_until(receiver: &Receiver<(usize, Answer)>, until: Option<Instant>) -> Option<Answer> {
+    let next = match until {
+        Some(until) => receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+        None => receiver.recv().ok(),
+    };
+    next.map(|(_, answer)| answer)
+}
 
 /// Asks all at the same time; each answer comes with the position of its socket.
 fn asked(sockets: &[PathBuf]) -> Receiver<(usize, Answer)> {

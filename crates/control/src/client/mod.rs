@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uraid_format::FlagChange;
 
-/// The time limit for a status if all arrays are asked. A server waits at most two seconds for slow members and
+/// The time limit for a status, of one array and of all. A server waits at most two seconds for slow members and
 /// threads, and otherwise answers at once.
 const STATUS_OF_ALL_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -225,7 +225,7 @@ impl Client {
 
     /// The array's state: the report from the search by member, if there was one; otherwise asks the server.
     pub fn status(&mut self) -> Result<Report, ClientError> {
-        self.report.take().map_or_else(|| self.status_within(STATUS_TIME_MAX), Ok)
+        self.report.take().map_or_else(|| self.status_within(STATUS_OF_ALL_TIME_MAX), Ok)
     }
 
     fn status_within(&mut self, time_max: Duration) -> Result<Report, ClientError> {

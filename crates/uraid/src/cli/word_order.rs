@@ -9,6 +9,9 @@ use uraid_block::sizes::parse_size_or_zero;
 /// Where a bitmap is, or that there is none.
 const PLACES: [&str; 2] = ["internal", "none"];
 
+/// Options of `stop` that name no array.
+const STOPS: [&str; 2] = ["--all", "--force"];
+
 /// What to type instead of these words, the program's name left out.
 pub(super) fn instead_of_order(words: &[&str]) -> Option<String> {
     match words {
@@ -18,6 +21,10 @@ pub(super) fn instead_of_order(words: &[&str]) -> Option<String> {
         }
         ["speed", array, speed] if is_name(array) && is_speed(speed) => Some(speed_line(array, speed)),
         ["speed", speed, array] if is_name(array) && is_speed(speed) => Some(speed_line(array, speed)),
+        ["stop", options @ ..] if options.contains(&"--all") && options.iter().all(|word| STOPS.contains(word)) => {
+            let text = "--all: it stops the arrays of one process, so name one of them: `uraid stop --all ARRAY`";
+            Some(format!("{text}; all arrays that run are stopped by `uraid stop --scan`"))
+        }
         _ => None,
     }
 }
@@ -52,6 +59,12 @@ mod tests {
         assert_eq!((of("speed 5M home").as_deref(), of("speed home 5M").as_deref()), (Some(speed), Some(speed)));
         // The array has a number for a name.
         assert!(of("speed 0 5M").is_some_and(|text| text.contains("`uraid speed 0 --max 5M`")));
+        for line in ["stop --all", "stop --force --all"] {
+            assert!(of(line).is_some_and(|text| text.ends_with("`uraid stop --scan`")), "{line}");
+        }
+        for right in ["stop --all home", "stop --scan", "stop --force", "stop --all --control s"] {
+            assert_eq!(of(right), None, "{right}");
+        }
         for right in
             ["bitmap home internal", "bitmap internal none", "bitmap --control s none", "speed home", "speed 5M"]
         {
