@@ -50,8 +50,11 @@ pub(super) fn code_of(error: &(dyn Error + 'static)) -> ExitCode {
     complain(error);
     match error.downcast_ref::<ZeroError>() {
         // To mdadm, what has nothing to be wiped is done.
-        Some(ZeroError::NoSuperblock { .. }) => return ExitCode::SUCCESS,
-        Some(ZeroError::Claim(_) | ZeroError::Read { .. } | ZeroError::Write(_)) | None => {}
+        Some(ZeroError::NoSuperblock { .. } | ZeroError::NoneThere(_) | ZeroError::Damaged(_)) => {
+            return ExitCode::SUCCESS;
+        }
+        Some(ZeroError::Claim(_) | ZeroError::ClaimOne(_)) => return ExitCode::from(2),
+        Some(ZeroError::Read { .. } | ZeroError::Write(_)) | None => {}
     }
     if error.is::<WrongWords>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }

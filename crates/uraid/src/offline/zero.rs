@@ -34,7 +34,7 @@ pub(crate) struct ZeroArgs {
 pub(crate) enum ZeroError {
     /// A member could not be claimed.
     #[error("nothing was wiped")]
-    Claim(#[from] ClaimError),
+    Claim(#[source] ClaimError),
     /// A member could not be read.
     #[error("{member}: cannot be read")]
     Read { member: String, source: IoError },
@@ -43,15 +43,30 @@ pub(crate) enum ZeroError {
         "{count} of the members have no good superblock, see above; nothing was wiped; --force wipes what is there"
     )]
     NoSuperblock { count: usize },
+    /// The only member of the command has no superblock.
+    #[error("not wiped")]
+    NoneThere(#[source] MetadataError),
+    /// The only member of the command has a wrong one.
+    #[error("not wiped without --force")]
+    Damaged(#[source] MetadataError),
+    /// The only member of the command could not be claimed.
+    #[error("not wiped")]
+    ClaimOne(#[source] ClaimError),
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] MetadataError),
 }
 
+/// The words for one member alone say nothing of others: a line of mdadm wipes them one by one.
+fn claim_all(members: &[String]) -> Result<Vec<Claimed>, ZeroError> {
+    let open = |name: &String| metadata::claim(name, Access::ReadWrite);
+    let claimed: Result<Vec<Claimed>, ClaimError> = members.iter().map(open).collect();
+    claimed.map_err(|error| if members.len() == 1 { ZeroError::ClaimOne(error) } else { ZeroError::Claim(error) })
+}
+
 /// Wipes the superblocks.
 pub(crate) fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
-    let open = |name: &String| metadata::claim(name, Access::ReadWrite);
-    let members: Vec<Claimed> = args.members.iter().map(open).collect::<Result<_, _>>()?;
+    let members = claim_all(&args.members)?;
     let mut marks = Vec::new();
     let mut count = 0;
     for member in &members {
@@ -61,6 +76,9 @@ pub(crate) fn run(args: &ZeroArgs) -> Result<(), ZeroError> {
         match is_good_v12 {
             Ok(_) => (),
             Err(_) if has_other => (),
+            Err(error) if members.len() == 1 && !args.force => {
+                return Err(if found.is_empty() { ZeroError::NoneThere(error) } else { ZeroError::Damaged(error) });
+            }
             Err(error) => {
                 count += 1;
                 uraid_control::log::complain(&error);

@@ -130,6 +130,29 @@ fn exit_codes_are_those_of_the_mode() {
     assert!(help.stdout.contains("Usage: uraid mdadm") && help.stdout.contains("EXAMPLES"), "{help:?}");
 }
 
+/// The codes are those of mdadm 4.x: 0 for a member without a superblock, 2 for one that it cannot open.
+#[test]
+fn members_are_wiped_one_by_one_and_each_line_is_about_one() {
+    let scratch = Scratch::new();
+    let members = scratch.members("m", 2, 8 * MIB);
+    let blank = scratch.members("blank", 1, 8 * MIB).remove(0);
+    for (others, code, said) in [
+        (blank.display().to_string(), 0, "blank0: no md superblock"),
+        (format!("{} nowhere", blank.display()), 2, "nowhere: not found"),
+        (format!("nowhere {}", blank.display()), 2, "blank0: no md superblock"),
+    ] {
+        scratch.create("home", "-l 1 -n 2 --assume-clean --run", &members);
+        let line = format!("--zero-superblock {} {others} {}", members[0].display(), members[1].display());
+        let done = mdadm(&scratch, &line, None);
+        assert_eq!(done.code, Some(code), "{line}: {done:?}");
+        assert_eq!(done.stdout.matches(": superblock wiped\n").count(), 2, "{line}: {done:?}");
+        assert!(!done.stderr.contains("nothing was wiped") && !done.stderr.contains("of the members"), "{done:?}");
+        assert!(done.stderr.lines().all(|line| line.contains("not wiped: ")), "{done:?}");
+        assert_eq!(done.stderr.lines().count(), others.split(' ').count(), "{done:?}");
+        assert!(done.stderr.contains(said), "{done:?}");
+    }
+}
+
 /// A step that fails is the last: what comes behind it is not done.
 #[test]
 fn a_line_of_several_steps_ends_at_the_first_that_fails() {
