@@ -10,6 +10,7 @@ mod coming_back;
 mod each_step;
 mod ends;
 mod frozen;
+mod holes;
 mod joining;
 mod late;
 mod member_seeds;

@@ -3,6 +3,7 @@
 //! the kinds of passes (`kinds`). Not here: the locks and the I/O of a row (`row`). Called by `command` and `array`.
 
 pub(crate) mod corrector;
+pub(crate) mod holes;
 pub(crate) mod kinds;
 pub(crate) mod pace;
 pub(crate) mod passes;

@@ -18,6 +18,7 @@
 //! A recovery of a mirror goes over the sectors of the member, because `recovery_offset` counts these, and locks the
 //! array sectors whose copies they are. All other passes go over what they lock.
 
+use crate::pass::holes::{ASK_MAX, Holes};
 use crate::pass::pace::PassPace;
 use crate::pass::resync::Resync;
 use crate::row::io::RowIo;
@@ -42,6 +43,7 @@ const WINDOWS_AT_ONCE: usize = 16;
 pub(crate) struct Pass<W: World> {
     shared: Rc<Shared<W>>,
     resync: Resync<W>,
+    holes: Holes<W>,
     /// The last order that was begun.
     order: Cell<Option<PassOrder>>,
     /// The longest window.
@@ -76,6 +78,7 @@ impl<W: World> Pass<W> {
             windows,
             room,
             resync: Resync::new(shared.clone(), rows, windows),
+            holes: Holes::new(shared.clone()),
             next: Cell::new(0),
             below: Cell::new(shared.in_sync_below.get().0),
             shared,
@@ -97,6 +100,7 @@ impl<W: World> Pass<W> {
         self.next.set(self.below.get());
         self.in_flight.borrow_mut().clear();
         self.pace.restart(&self.shared);
+        self.holes.restart();
         let outcomes = join_all((0..self.windows).map(|_| self.pass_windows(&order))).await;
         // A window fails if the array freezes. Then the tasks of the other windows end at the gate, too.
         let has_failed = outcomes.iter().any(Result::is_err);
@@ -153,6 +157,9 @@ impl<W: World> Pass<W> {
             if !self.has_member(order) || self.pace.is_ended(order.number) {
                 return Ok(());
             }
+            if self.skip_hole(order).await {
+                continue;
+            }
             let Some(window) = self.take_window(order) else { return Ok(()) };
             drop(turn);
             let _lock = self.shared.locks.guard(locked(&self.shared, &window)).await;
@@ -170,6 +177,31 @@ impl<W: World> Pass<W> {
             self.pace.end(&self.shared, since);
             self.end_window(window.at, met);
         }
+    }
+
+    /// Goes on behind the holes of all members, if the next window lies in them. The caller has the turn: no window begins
+    /// meanwhile, and those in flight are earlier ones.
+    async fn skip_hole(&self, order: &PassOrder) -> bool {
+        let Some(window) = self.window_from(order, self.next.get()).filter(|window| self.holes.is_due(window.at))
+        else {
+            return false;
+        };
+        let total = order.kind.total(&self.shared.layout()).0;
+        let is_by_member = order.fills && matches!(&*self.shared.layout(), Layout::Copies(_));
+        let end = match is_by_member {
+            // Only some of what it would skip is to be recovered.
+            true if order.by_bits => return false,
+            true => total,
+            false => {
+                let stretch = order.kind.stretch(&self.shared, order, (window.at, total), ASK_MAX);
+                stretch.map_or(window.at, |stretch| stretch.end)
+            }
+        };
+        let Some(length) = self.holes.hole(order, &window, end).await else { return false };
+        assert!(length > 0 && window.at + length <= end, "a skip goes on, and no further than the pass");
+        self.next.set(window.at + length);
+        self.note_progress();
+        true
     }
 
     /// Whether no window is left to begin. Then the pass need not wait for its speed limit.
@@ -267,7 +299,7 @@ impl<W: World> Pass<W> {
                 at = end;
                 continue;
             }
-            let stretch = order.kind.stretch(&self.shared, order, at, total)?;
+            let stretch = order.kind.stretch(&self.shared, order, (at, total), WINDOW)?;
             if stretch.start > at {
                 // Another shard may own what comes next.
                 mark::hit(Mark::ResyncSkippedClean);
@@ -299,7 +331,7 @@ impl<W: World> Pass<W> {
             };
             let end = sector.0 + self.shared.layout().contiguous(sector).0.min(total - at);
             let run = match order.by_bits {
-                true => self.shared.intent.stretch_to_recover(sector.0, end).unwrap_or(end..end),
+                true => self.shared.intent.stretch_to_recover(sector.0, end, WINDOW).unwrap_or(end..end),
                 false => sector.0..end,
             };
             if run.start > sector.0 {

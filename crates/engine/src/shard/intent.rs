@@ -11,7 +11,6 @@
 
 use crate::assemble::{BitmapPlan, StartPlan};
 use crate::state::bits::{BitsRound, BitsShape};
-use crate::words::progress::WINDOW;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
@@ -100,12 +99,12 @@ impl Intent {
     }
 
     /// The first stretch of `at..end` that a resync must not skip, in the sectors by which the resync counts. It is
-    /// rounded to whole blocks, and so may reach into chunks that are clean.
-    pub(crate) fn stretch_to_resync(&self, at: u64, end: u64) -> Option<Range<u64>> {
+    /// rounded to whole blocks, and so may reach into chunks that are clean. No more than `longest` sectors are looked at.
+    pub(crate) fn stretch_to_resync(&self, at: u64, end: u64, longest: u64) -> Option<Range<u64>> {
         assert!(at < end, "a stretch is not empty");
         let map = self.map.borrow();
         match map.as_ref().and_then(|map| Some((map, map.to_resync.as_ref()?))) {
-            Some((map, bits)) => map.stretch(bits, at, end),
+            Some((map, bits)) => map.stretch(bits, at, end, longest),
             None => Some(at..end),
         }
     }
@@ -118,11 +117,11 @@ impl Intent {
     }
 
     /// The same as [`Intent::stretch_to_resync`], for a recovery by bits.
-    pub(crate) fn stretch_to_recover(&self, at: u64, end: u64) -> Option<Range<u64>> {
+    pub(crate) fn stretch_to_recover(&self, at: u64, end: u64, longest: u64) -> Option<Range<u64>> {
         assert!(at < end, "a stretch is not empty");
         let map = self.map.borrow();
         let map = map.as_ref().expect("a bitmap stays until the recovery by its bits has ended");
-        map.stretch(map.to_recover.as_ref().expect("the bits come before the pass"), at, end)
+        map.stretch(map.to_recover.as_ref().expect("the bits come before the pass"), at, end, longest)
     }
 }
 
@@ -152,12 +151,12 @@ impl Map {
 
     /// The part inside `at..end` of the first stretch of set bits that reaches into it, at most as long as a window. Bits
     /// behind that are not looked at: a new bitmap has half a million of them, all set.
-    fn stretch(&self, bits: &BitmapImage, at: u64, end: u64) -> Option<Range<u64>> {
+    fn stretch(&self, bits: &BitmapImage, at: u64, end: u64, longest: u64) -> Option<Range<u64>> {
         let shift = self.shape.shift;
         let chunks_to = |end: u64| (((end - 1) >> shift) + 1).min(self.shape.chunks);
         let chunk = bits.first_set_in(at >> shift..chunks_to(end))?;
         let start = at.max((chunk << shift) / STRETCH_ALIGNMENT * STRETCH_ALIGNMENT);
-        let end = end.min(start + WINDOW);
+        let end = end.min(start.saturating_add(longest));
         let until = |chunk: u64| end.min((chunk << shift).next_multiple_of(STRETCH_ALIGNMENT));
         let until = bits.first_clear_in(chunk..chunks_to(end)).map_or(end, until);
         (start < end).then_some(start..until)
@@ -172,6 +171,7 @@ impl Map {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::progress::WINDOW;
     use uraid_block::Sectors;
     use uraid_format::bitmap::BitmapHeader;
     use uraid_format::bitmap::BitmapVersion;
@@ -200,11 +200,11 @@ mod tests {
         let mut map = Map::new(BitsShape { shift: 0, chunks: 100 });
         map.to_resync = Some(bits);
         let intent = Intent { round: Cell::default(), map: RefCell::new(Some(map)) };
-        assert_eq!(intent.stretch_to_resync(0, 100), Some(8..16));
-        assert_eq!(intent.stretch_to_resync(8, 100), Some(8..16), "from its start it is the same");
-        assert_eq!(intent.stretch_to_resync(10, 100), Some(10..16), "never before what was asked for");
-        assert_eq!(intent.stretch_to_resync(16, 100), Some(96..100), "never behind the end");
-        assert_eq!(intent.stretch_to_resync(15, 96), None);
+        assert_eq!(intent.stretch_to_resync(0, 100, WINDOW), Some(8..16));
+        assert_eq!(intent.stretch_to_resync(8, 100, WINDOW), Some(8..16), "from its start it is the same");
+        assert_eq!(intent.stretch_to_resync(10, 100, WINDOW), Some(10..16), "never before what was asked for");
+        assert_eq!(intent.stretch_to_resync(16, 100, WINDOW), Some(96..100), "never behind the end");
+        assert_eq!(intent.stretch_to_resync(15, 96, WINDOW), None);
     }
 
     /// Each window would else look at all bits behind it.
@@ -215,7 +215,7 @@ mod tests {
         let mut map = Map::new(BitsShape { shift: 0, chunks });
         map.to_resync = Some(BitmapImage::filled(header, Sectors(64)).expect("it fits"));
         let intent = Intent { round: Cell::default(), map: RefCell::new(Some(map)) };
-        assert_eq!(intent.stretch_to_resync(8, chunks), Some(8..8 + WINDOW));
-        assert_eq!(intent.stretch_to_resync(chunks - 8, chunks), Some(chunks - 8..chunks));
+        assert_eq!(intent.stretch_to_resync(8, chunks, WINDOW), Some(8..8 + WINDOW));
+        assert_eq!(intent.stretch_to_resync(chunks - 8, chunks, WINDOW), Some(chunks - 8..chunks));
     }
 }

@@ -30,6 +30,8 @@ pub struct Config {
     /// The longest stretch that a pass locks and reads of a member at once, at least one sector. More than fits one piece
     /// of the pass arena is cut to that.
     pub pass_window: Sectors,
+    /// A pass reads nothing where no member stores anything for at least this long.
+    pub pass_skip: Sectors,
 }
 
 /// md's limit for mirrors. On its parity levels the limit is the number of stripes in the stripe cache.
@@ -40,6 +42,9 @@ const _: () = assert!(READ_ERRORS_MAX > 0, "0 is no limit");
 /// report them no later than that. A client waits this long once for each failed member; the disk itself took longer to
 /// fail.
 const COLLECT_FAILURES: Duration = Duration::from_millis(200);
+
+/// 64 MiB. Members are asked for holes by a system call each; reading what is shorter takes no longer.
+const PASS_SKIP: Sectors = Sectors(131_072);
 
 impl Default for Config {
     fn default() -> Config {
@@ -52,6 +57,7 @@ impl Default for Config {
             on_full: OnFull::Freeze,
             clear_bits_after: None,
             pass_window: Sectors(WINDOW),
+            pass_skip: PASS_SKIP,
         }
     }
 }

@@ -87,6 +87,8 @@ marks! {
     BitmapRemoved,
     /// Bitmap: a resync, or a recovery of a former member, skips what no bit names.
     ResyncSkippedClean,
+    /// A pass skipped a stretch that is a hole on every member.
+    PassSkippedHole,
     /// Start: a stop arrived first.
     StartStopped,
     /// Resync: a sector could neither be read nor computed, so the array stays dirty.

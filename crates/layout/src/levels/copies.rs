@@ -121,6 +121,19 @@ impl CopyLayout {
         found.map(ArraySector)
     }
 
+    /// Sectors of the array that include all those whose copies lie in this stretch of any member; there may be more.
+    /// `None`: it goes over the end of a section of a far layout, or lies behind what members hold, or the level has no
+    /// copies.
+    pub fn sectors_around(&self, at: MemberSector, length: Sectors) -> Option<ArrayRange> {
+        assert!(!length.is_zero(), "a stretch has a sector");
+        let (from, to) = match &self.map {
+            Map::Linear(_) | Map::Raid0(_) => None,
+            Map::Raid1(map) => Some((at.0, (at.0 + length.0).min(map.array_size()))).filter(|(from, to)| from < to),
+            Map::Raid10(map) => map.sectors_around(at.0, length.0),
+        }?;
+        Some(ArrayRange::between(ArraySector(from), ArraySector(to)))
+    }
+
     pub(crate) fn contiguous(&self, at: u64) -> u64 {
         with_map!(self, map => map.stretch(at).length)
     }

@@ -193,6 +193,21 @@ impl Raid10 {
         (sector < self.size).then_some(sector)
     }
 
+    /// Array sectors that include all whose copies lie in `length` sectors from `at` of any member: those of whole rows.
+    /// `None`: the stretch goes over the end of a section of a far layout.
+    pub(crate) fn sectors_around(&self, at: u64, length: u64) -> Option<(u64, u64)> {
+        let (size, far) = (self.grid.chunk.sectors, u64::from(self.far));
+        let row_of = |at: u64| match self.is_offset {
+            true => (at / size / far, 0),
+            false => (at / size % (self.stride / size), at / size / (self.stride / size)),
+        };
+        let ((first, section), (last, of_last)) = (row_of(at), row_of(at + length - 1));
+        let (from, to) = (first * self.grid.width, (last + 1) * self.grid.width);
+        let to = (to.div_ceil(self.grid.copies) * size).min(self.size);
+        let from = from / self.grid.copies * size;
+        (section == of_last && section < far && from < to).then_some((from, to))
+    }
+
     /// The extents of `row` of an offset layout of which array sectors `from..to` cover a part. Each chunk is `near`
     /// cells of one row, and the row is stored `far` times, rotated.
     fn offset_row(&self, slot: Slot, row: u64, from: u64, to: u64, image: &mut impl FnMut(u64, u64)) {

@@ -10,7 +10,7 @@ use super::runs;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::LazyLock;
-use uraid_block::{ArrayRange, ArraySector, MemberSector, Slot, SlotSet};
+use uraid_block::{ArrayRange, ArraySector, MemberSector, Sectors, Slot, SlotSet};
 use uraid_layout::{CopyChoice, CopyLayout, Layout, Level, Plan};
 
 /// How thoroughly to check a geometry.
@@ -120,6 +120,30 @@ fn check_sectors_of_copies(copies: &CopyLayout, layout: &Layout, model: &Model) 
         for at in 0..layout.member_used(Slot(slot)).0 + layout.chunk().0 {
             let found = copies.sector_of_copy(Slot(slot), MemberSector(at));
             assert_eq!(found, held.get(&(slot.into(), at)).copied(), "{at} of {slot} of {:?}", layout.spec());
+        }
+    }
+    check_sectors_around(copies, layout, &held);
+}
+
+/// Each copy in a stretch of members is of one of the sectors around it, and a chunk is always in one stretch.
+fn check_sectors_around(copies: &CopyLayout, layout: &Layout, held: &BTreeMap<(u64, u64), ArraySector>) {
+    let used = layout.member_used(Slot(0)).0;
+    let has_copies = !held.is_empty();
+    for at in 0..used {
+        let lengths = [1, 2, 3, 5, layout.chunk().0 + 1, used / 2, used - at];
+        for length in lengths.into_iter().filter(|length| (1..=used - at).contains(length)) {
+            let around = copies.sectors_around(MemberSector(at), Sectors(length));
+            let slots = 0..u64::from(layout.slots());
+            let mut found =
+                slots.flat_map(|slot| held.range((slot, at)..(slot, at + length))).map(|(_, sector)| *sector);
+            match around {
+                Some(around) => {
+                    assert!(has_copies && around.end().0 <= layout.array_size().0);
+                    let is_in = |sector: ArraySector| around.start <= sector && sector < around.end();
+                    assert!(found.all(is_in), "{length} from {at} of {:?}", layout.spec());
+                }
+                None => assert!(length > 1 || found.next().is_none(), "{at} of {:?}", layout.spec()),
+            }
         }
     }
 }

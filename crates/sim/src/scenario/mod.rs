@@ -230,8 +230,9 @@ impl Rig {
         let on_full = self.setup.kinds.on_full();
         let pass_window = self.setup.pass_window;
         let clear_bits_after = self.setup.bits.map(|bits| bits.clear_after);
-        let config =
-            Config { read_errors_max: READ_ERRORS_MAX, on_full, pass_window, clear_bits_after, ..Config::default() };
+        let pass_skip = uraid_block::Sectors(2 * pass_window.0);
+        let of_setup = Config { pass_window, pass_skip, clear_bits_after, ..Config::default() };
+        let config = Config { read_errors_max: READ_ERRORS_MAX, on_full, ..of_setup };
         let live = self.boot(&start, &config)?;
         self.carry_out(&plan);
         let is_clean = self.work(&live, &plan, is_calm)?;

@@ -145,10 +145,10 @@ impl PassKind {
         self,
         shared: &Shared<W>,
         order: &PassOrder,
-        at: u64,
-        total: u64,
+        (at, total): (u64, u64),
+        longest: u64,
     ) -> Option<Range<u64>> {
-        of!(self, Of => Of::stretch(shared, order, at, total))
+        of!(self, Of => Of::stretch(shared, order, (at, total), longest))
     }
 
     pub(super) fn target(self, view: &View, order: &PassOrder, slot: Slot) -> Option<SlotMember> {

@@ -115,9 +115,15 @@ pub(super) trait PassType {
         order.from
     }
 
-    /// The next stretch from `at` on, up to `total`, that is to be gone through; `None`: nothing is left. A check compares
+    /// The next stretch from `at` on, up to `total`, that is to be gone through; `None`: nothing is left. It may
+    /// be cut to `longest` sectors. A check compares
     /// what no bit names, too: that is where it finds what went wrong unseen.
-    fn stretch<W: World>(_shared: &Shared<W>, _order: &PassOrder, at: u64, total: u64) -> Option<Range<u64>> {
+    fn stretch<W: World>(
+        _shared: &Shared<W>,
+        _order: &PassOrder,
+        (at, total): (u64, u64),
+        _longest: u64,
+    ) -> Option<Range<u64>> {
         Some(at..total)
     }
 

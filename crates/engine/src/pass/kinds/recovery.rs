@@ -109,8 +109,13 @@ impl PassType for RecoveryPass {
         }
     }
 
-    fn stretch<W: World>(shared: &Shared<W>, order: &PassOrder, at: u64, total: u64) -> Option<Range<u64>> {
-        if order.by_bits { shared.intent.stretch_to_recover(at, total) } else { Some(at..total) }
+    fn stretch<W: World>(
+        shared: &Shared<W>,
+        order: &PassOrder,
+        (at, total): (u64, u64),
+        longest: u64,
+    ) -> Option<Range<u64>> {
+        if order.by_bits { shared.intent.stretch_to_recover(at, total, longest) } else { Some(at..total) }
     }
 
     fn target(view: &View, _order: &PassOrder, slot: Slot) -> Option<SlotMember> {

@@ -93,8 +93,13 @@ impl PassType for ResyncPass {
         shared.in_sync_below.get()
     }
 
-    fn stretch<W: World>(shared: &Shared<W>, _order: &PassOrder, at: u64, total: u64) -> Option<Range<u64>> {
-        shared.intent.stretch_to_resync(at, total)
+    fn stretch<W: World>(
+        shared: &Shared<W>,
+        _order: &PassOrder,
+        (at, total): (u64, u64),
+        longest: u64,
+    ) -> Option<Range<u64>> {
+        shared.intent.stretch_to_resync(at, total, longest)
     }
 
     async fn window<W: World>(
