@@ -399,8 +399,8 @@ fn arrays_that_are_not_one_and_a_copy_to_a_member_of_one_are_refused() {
 #[test]
 fn create_over_arrays_that_is_interrupted_leaves_them_as_dirty_as_they_were() {
     let scratch = Scratch::new();
-    // Sparse, and large enough not to be done before the signal comes.
-    let (left, right) = (scratch.members("l", 2, 256 << 30), scratch.members("r", 2, 256 << 30));
+    // Large enough not to be done before the signal comes.
+    let (left, right) = (scratch.members_to_pass("l", 2, 256 << 30), scratch.members_to_pass("r", 2, 256 << 30));
     scratch.create("left", "-l 1 -n 2", &left);
     scratch.create("right", "-l 1 -n 2", &right);
     for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {

@@ -252,8 +252,8 @@ fn an_array_is_stopped_clean_when_its_terminal_goes_unless_that_is_ignored() {
 #[test]
 fn an_array_is_served_during_its_first_resync_which_goes_on_at_the_next_start() {
     let scratch = Scratch::new();
-    // Sparse, and large enough not to be done before the signal comes.
-    let members = scratch.members("m", 2, 256 << 30);
+    // Large enough not to be done before the signal comes.
+    let members = scratch.members_to_pass("m", 2, 256 << 30);
     scratch.create("early", "-l 1 -n 2", &members);
     let left_after_a_stop = |from: u64| {
         let served = scratch.serve(&[], &members);

@@ -97,8 +97,8 @@ fn a_read_only_array_is_clean_whichever_way_its_server_ends() {
 #[test]
 fn a_resync_waits_while_the_array_is_read_only() {
     let scratch = Scratch::new();
-    // Long enough that the resync does not end before the next two commands arrive. The files stay sparse.
-    let members = scratch.members("m", 3, 1024 * MIB);
+    // Long enough that the resync does not end before the next two commands arrive.
+    let members = scratch.members_to_pass("m", 3, 1024 * MIB);
     scratch.create("home", "-l 5 -n 3", &members);
     let served = scratch.serve(&[], &members);
     served.wait_until_ready();

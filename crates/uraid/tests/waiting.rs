@@ -134,8 +134,8 @@ fn an_array_that_is_killed_meanwhile_is_an_error() {
 #[test]
 fn an_array_that_freezes_meanwhile_is_an_error() {
     let scratch = Scratch::new();
-    // Sparse, and large enough not to be done before the write.
-    let mut members = scratch.members("m", 2, 256 << 30);
+    // Large enough not to be done before the write.
+    let mut members = scratch.members_to_pass("m", 2, 256 << 30);
     let member = StubbornFile::in_place_of(&mut members, 0);
     scratch.create("home", "-l 1 -n 2", &members);
     let served = scratch.serve(&[], &members);

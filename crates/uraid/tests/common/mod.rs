@@ -19,7 +19,7 @@ use printed::Printed;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,17 @@ impl Scratch {
     /// Sparse files `NAME0`, `NAME1`, ...
     pub fn members(&self, name: &str, count: usize, bytes: u64) -> Vec<PathBuf> {
         (0..count).map(|n| self.member(&format!("{name}{n}"), bytes)).collect()
+    }
+
+    /// Members for a pass that takes a while: almost sparse, with a byte in every 32 MiB. What is a hole on all members
+    /// for 64 MiB and more is not passed over.
+    pub fn members_to_pass(&self, name: &str, count: usize, bytes: u64) -> Vec<PathBuf> {
+        let members = self.members(name, count, bytes);
+        for member in &members {
+            let file = File::options().write(true).open(member).expect("it was made");
+            (0..bytes).step_by(32 << 20).for_each(|at| file.write_all_at(&[1], at + 9999).expect("room for a block"));
+        }
+        members
     }
 
     pub fn member(&self, name: &str, bytes: u64) -> PathBuf {
