@@ -9,6 +9,7 @@ use crate::programs::stage::Tally;
 use crate::project::{cargo, root, target};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -30,6 +31,8 @@ const BEGUN_LOOKS: usize = 5;
 const READY_MAX: Duration = Duration::from_secs(30);
 /// Sparse; a pass over it takes longer than the looks at its beginning.
 const MEMBER_BYTES: u64 = 4 << 30;
+/// There is a byte in each of these stretches of a member.
+const DATA_EACH: usize = 32 << 20;
 
 /// An array in some state, and how it gets there.
 struct State {
@@ -222,6 +225,10 @@ impl Scene {
             for at in 0..=*count {
                 let file = fs::File::create(scene.folder.join(format!("{name}{at}"))).map_err(text)?;
                 file.set_len(MEMBER_BYTES).map_err(text)?;
+                // No pass goes over what is a hole on all members.
+                for at in (0..MEMBER_BYTES).step_by(DATA_EACH) {
+                    file.write_all_at(&[1], at + 9999).map_err(text)?;
+                }
             }
             let own = own.join(" ");
             scene.said(&format!("create --homehost none --name {name} {words} {own}"))?;
