@@ -245,10 +245,24 @@ fn a_member_that_another_process_serves() {
     let served = scratch.ready(&[], &members);
     let sockets = [format!("unix:{}", text(&scratch.path("b.nbd"))), text(&scratch.path("b.ctl"))];
     let second = scratch.serve(&["--run", "--nbd", &sockets[0], "--control", &sockets[1]], &members[..1]);
-    second.end().expect_refused(&["m0", "in use"]);
-    scratch.uraid(["zero-superblock", &text(&members[0])]).expect_refused(&["m0", "in use"]);
+    // Whose it is, and what ends that.
+    let whose = format!("m0: in use by process {}, which serves the array busy with it: stop that", served.pid());
+    second.end().expect_refused(&[&whose, "(`uraid stop busy`)"]);
+    scratch.uraid(["zero-superblock", &text(&members[0])]).expect_refused(&[&whose]);
     let words = ["create", "--run", "-l", "1", "-n", "2", &text(&members[0]), "missing"].map(str::to_owned);
-    scratch.uraid(words).expect_refused(&["m0", "in use"]);
+    scratch.uraid(words).expect_refused(&[&whose]);
+    // A server, too, says it of a device that is added to it.
+    let others = scratch.members("o", 2, 8 * MIB);
+    scratch.create("other", RAID1, &others);
+    let other = scratch.ready(&[], &others);
+    scratch.uraid(["add", "other", &text(&members[0])]).expect_refused(&[&whose]);
+    assert_eq!(other.stop().code, Some(0));
+    // One that hangs is named by its lock alone.
+    served.signal(rustix::process::Signal::STOP);
+    let done = scratch.uraid(["zero-superblock", &text(&members[0])]);
+    served.signal(rustix::process::Signal::CONT);
+    let done = done.expect_refused(&[&format!("m0: in use by process {}", served.pid())]);
+    assert!(!done.stderr.contains("which serves"), "{done:?}");
     scratch.uraid(["examine", &text(&members[0])]).expect_done();
     assert_eq!(served.stop().code, Some(0));
 }

@@ -201,7 +201,7 @@ fn what_cannot_be_updated_is_refused_and_stays_as_it_was() {
     }
     assert!(all_bytes(&everything) == before, "nothing was changed");
     let served = scratch.ready(&[], &members);
-    update(&scratch, "ppl", &members).expect_refused(&["nothing was changed", "in use by another process"]);
+    update(&scratch, "ppl", &members).expect_refused(&["nothing was changed", "in use by process", "`uraid stop "]);
     assert_eq!(served.stop().code, Some(0));
 }
 

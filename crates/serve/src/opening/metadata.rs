@@ -2,6 +2,7 @@
 //! Owns: reading and writing superblocks and signatures through a claim. Not here: bytes and places (`uraid_format`).
 //! Invariant: what a function here wrote is durable when it returns.
 
+use super::held::{Held, held};
 use std::time::Duration;
 use uraid_block::{IoError, SECTOR_BYTES, Sector};
 use uraid_control::asking::{self, NoAnswer};
@@ -31,6 +32,9 @@ pub enum ClaimError {
     /// The host's reason.
     #[error(transparent)]
     Open(OpenError),
+    /// Another process has it.
+    #[error(transparent)]
+    Held(#[from] Held),
     /// Its file server or drive hangs.
     #[error(transparent)]
     Silent(#[from] NoAnswer),
@@ -41,7 +45,7 @@ impl ClaimError {
     /// or named by mistake is an error that must be solved first.
     pub(crate) fn is_absent(&self) -> bool {
         match self {
-            ClaimError::Twice { .. } => false,
+            ClaimError::Twice { .. } | ClaimError::Held(_) => false,
             ClaimError::Name(error) => error.is_absent(),
             ClaimError::Silent(_) => true,
             ClaimError::Open(error) => match error {
@@ -62,11 +66,21 @@ impl ClaimError {
             },
         }
     }
+
+    /// The same error; of a member in use, with the process that has it and its array, if they can be found.
+    pub(crate) fn with_holder(self, name: &str) -> ClaimError {
+        if !matches!(self, ClaimError::Open(OpenError::InUse { .. })) {
+            return self;
+        }
+        let own = name.to_owned();
+        let found = asking::ask(name, Some(asking::TIME_MAX), move || held(&own));
+        found.ok().flatten().map_or(self, ClaimError::Held)
+    }
 }
 
 /// Claims a member by its name on the command line; gives up if it does not answer.
 pub fn claim(name: &str, access: Access) -> Result<Claimed, ClaimError> {
-    claim_within(name, access, Some(asking::TIME_MAX))
+    claim_within(name, access, Some(asking::TIME_MAX)).map_err(|error| error.with_holder(name))
 }
 
 /// The same, with a time limit.

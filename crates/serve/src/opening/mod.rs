@@ -5,6 +5,7 @@
 //! Invariant: if another process has a member, or a member was named twice, the start ends before anything is changed.
 
 pub mod cautions;
+mod held;
 mod log_overlay;
 pub mod metadata;
 pub mod nested;
@@ -272,7 +273,8 @@ impl Timeouts {
 
     fn claim(&self, name: &str, access: Access) -> Result<Claimed, ClaimError> {
         let claim = || metadata::claim_within(name, access, self.member_time_max);
-        self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), claim)
+        let claimed = self.ask(|error| matches!(error, ClaimError::Open(OpenError::InUse { .. })), claim);
+        claimed.map_err(|error| error.with_holder(name))
     }
 
     /// What a claimed member's superblock, and all that lies beside it, say.

@@ -100,13 +100,16 @@ fn foreign_mark<'a>(superblock: &Superblock, marks: &'a [Signature]) -> Option<&
 
 /// Claims a device and reads what it carries. Blocks the thread.
 fn look(name: &str) -> Result<Candidate, RpcError> {
-    let claim = metadata::claim_now(name, Access::ReadWrite).map_err(|error| match &error {
+    let claim = metadata::claim_now(name, Access::ReadWrite).map_err(|error| error.with_holder(name));
+    let claim = claim.map_err(|error| match &error {
         ClaimError::Twice { first, .. } => RpcError::new(TWICE, first.clone()),
         ClaimError::Open(OpenError::Permission { .. }) => RpcError::refused(format!(
             "{}; the server gave up its privileges when it started, and opens what its user may open",
             with_causes(&error)
         )),
-        ClaimError::Open(_) | ClaimError::Name(_) | ClaimError::Silent(_) => RpcError::refused(with_causes(&error)),
+        ClaimError::Open(_) | ClaimError::Held(_) | ClaimError::Name(_) | ClaimError::Silent(_) => {
+            RpcError::refused(with_causes(&error))
+        }
     })?;
     if matches!(claim.medium(), Medium::Memory | Medium::Null) {
         return Err(refused(name, "is gone when the server ends: a member is a file or a block device"));
