@@ -210,6 +210,32 @@ fn a_user_who_may_not_connect_is_told_so_and_not_that_nothing_runs() {
     assert_eq!(served.stop().code, Some(0));
 }
 
+/// As the kernel writes it in a path; JSON has its own form.
+#[test]
+fn a_line_end_in_the_path_of_a_member_breaks_no_table() {
+    let scratch = Scratch::new();
+    let mut members = scratch.members("m", 2, 8 * MIB);
+    let odd = scratch.path("one\ntwo");
+    std::fs::rename(&members[1], &odd).expect("ours");
+    members[1] = odd.clone();
+    scratch.create("odd", "-l 1 -n 2 --assume-clean", &members);
+    let served = scratch.ready(&[], &members);
+    // `list` names a member whose path leads nowhere.
+    std::fs::rename(&odd, scratch.path("away")).expect("ours");
+    let written = format!("{}/one\\012two", scratch.path("").display()).replace("//", "/");
+    for words in [&["detail", "odd"][..], &["status"], &["list"], &["mdstat"], &["detail", "--verbose", "odd"]] {
+        let done = scratch.uraid(words);
+        assert!(!done.stdout.lines().any(|line| line.trim_start().starts_with("two")), "{words:?}: {done:?}");
+        assert!(words == ["mdstat"] || words == ["status"] || done.stdout.contains(&written), "{words:?}: {done:?}");
+    }
+    let json = scratch.uraid(["detail", "--json", "odd"]).expect_done().stdout;
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let paths: Vec<&str> =
+        report["members"].as_array().expect("members").iter().filter_map(|m| m["path"].as_str()).collect();
+    assert!(paths.contains(&odd.to_str().expect("UTF-8")), "{paths:?}");
+    assert_eq!(served.stop().code, Some(0));
+}
+
 /// What a command says, and how long it takes.
 fn timed(scratch: &Scratch, words: &[&str]) -> (Done, Duration) {
     let begun = std::time::Instant::now();

@@ -490,7 +490,7 @@ impl Report {
 
 /// `     Array Size : 10240 (10.00 MiB 10.49 MB)`: names end at one column.
 fn field(out: &mut String, name: &str, value: &str) {
-    writeln!(out, "{name:>18} : {value}").expect("a string takes all");
+    writeln!(out, "{name:>18} : {}", names::one_line(value)).expect("a string takes all");
 }
 
 fn kib(sectors: u64) -> String {

@@ -5,6 +5,7 @@
 //! Spec: docs/md/behaviour.md#mdadms-reports.
 
 use super::{LeftOut, Member, Report, field};
+use crate::words::names::one_line;
 use uraid_block::Sectors;
 
 impl Report {
@@ -83,7 +84,7 @@ fn row(member: &Member) -> String {
     };
     let words: String =
         [state].into_iter().chain(member.flags.iter().map(String::as_str)).map(|it| format!(" {it}")).collect();
-    let path = member.path.as_deref().map_or(String::new(), |path| format!("   {path}"));
+    let path = member.path.as_deref().map_or(String::new(), |path| format!("   {}", one_line(path)));
     format!("   {number:>5}   {major:>5}    {minor:>5}    {slot:>5}     {words}{path}\n")
 }
 

@@ -54,6 +54,12 @@ pub fn printable_lines(text: &str) -> String {
     text.chars().map(|c| if c != '\n' && is_order(c) { '_' } else { c }).collect()
 }
 
+/// One value in text of several lines, whose line ends are those of the text: a line end in a value is written as the
+/// kernel writes one in a path, `\\012`. All else is left to [`printable_lines`].
+pub fn one_line(value: &str) -> String {
+    value.replace('\n', "\\012")
+}
+
 /// Whether a character is invisible but has an effect: control characters, which could be commands to a terminal, and
 /// Unicode's line ends, joiners and direction marks, which make one name look like another.
 fn is_order(c: char) -> bool {

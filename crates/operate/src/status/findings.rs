@@ -11,6 +11,7 @@ use std::time::Duration;
 use uraid_block::sizes::counted;
 use uraid_control::client::Unasked;
 use uraid_control::log::with_causes;
+use uraid_control::names::one_line;
 use uraid_control::report::{Member, MemberIo, Report};
 
 /// A request that took longer was slow: healthy disks answer within a few seconds even while they retry.
@@ -65,10 +66,10 @@ impl Finding {
 
     /// Its lines.
     pub fn text(&self) -> String {
-        let mut out = format!("  state: {} {}\n", self.kind.number(), self.state);
-        out.push_str(&format!("  means: {}\n", self.meaning));
+        let mut out = format!("  state: {} {}\n", self.kind.number(), one_line(&self.state));
+        out.push_str(&format!("  means: {}\n", one_line(&self.meaning)));
         if !self.action.is_empty() {
-            out.push_str(&format!("   next: {}\n", self.action));
+            out.push_str(&format!("   next: {}\n", one_line(&self.action)));
         }
         out
     }

@@ -110,7 +110,8 @@ fn text(sections: &[Section], silent: &[Finding], only_unhealthy: bool) -> Strin
             continue;
         }
         let device = report.device.as_ref().map_or(String::new(), |device| format!("/dev/{device}, "));
-        let head = format!("array: {} ({device}{} {})\n", report.name, report.level, report.picture());
+        let head =
+            format!("array: {} ({device}{} {})\n", names::one_line(&report.name), report.level, report.picture());
         out.push_str(&head);
         findings.iter().for_each(|finding| out.push_str(&finding.text()));
         out.push('\n');

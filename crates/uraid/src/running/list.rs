@@ -46,7 +46,9 @@ fn table(reports: &[Report]) -> String {
         let server = report.server.as_ref();
         let uri = server.and_then(|server| server.uris.first()).map_or("", String::as_str);
         let notes = notes(&report.members);
-        out.push_str(&format!("{name:<16} {level:<7} {size:>12}  {picture}  {state}{notes}  {uri}\n"));
+        let name = names::one_line(name);
+        let rest = names::one_line(&format!("{state}{notes}  {uri}"));
+        out.push_str(&format!("{name:<16} {level:<7} {size:>12}  {picture}  {rest}\n"));
     }
     names::printable_lines(&out)
 }
