@@ -110,6 +110,8 @@ commands! {
     add_bitmap(bitmap: BitmapToAdd) -> Result<(), ChangeBitmapError>;
     /// See [`Array::remove_bitmap`].
     remove_bitmap() -> Result<(), ChangeBitmapError>;
+    /// See [`Array::next_change`].
+    next_change() -> ();
     /// See [`Array::drain_once`].
     drain_once() -> ();
     /// See [`Array::end_check`].

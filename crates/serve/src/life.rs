@@ -13,6 +13,7 @@ use crate::lines::progress::PassLines;
 use crate::overseer::Overseer;
 use crate::overseer::control_socket;
 use crate::overseer::paths::WAITS_MAX;
+use crate::overseer::silence;
 use crate::overseer::spare_groups;
 use crate::session::message::Message;
 use crate::session::{FIRST, Session, Setup, Station};
@@ -98,6 +99,7 @@ async fn first_main(station: Rc<Station>) -> Result<(), StackError> {
         let asked = session.clone();
         local.spawn(control_socket::serve(local.clone(), listener.clone(), overseer, move || asked.is_stopping()));
     }
+    local.spawn(silence::watch(session.clone()));
     if let Some(manager) = ServiceManager::of_environment() {
         let told = session.clone();
         local.spawn(async move { told.keep_told(manager).await });

@@ -19,6 +19,9 @@ const CLEARS_BYTES: u64 = 172 << 10;
 const THREAD_ADDRESS_BYTES: u64 = 68 * MIB;
 /// Threads that do not serve: two for the log, and a few helpers.
 const OTHER_THREADS: u64 = 6;
+/// What all arrays of a process have together on each thread, where no limit is given; or the least that works, if that
+/// is more. Up to five mirrors have their full size; of many, each has a fair share.
+const UNLIMITED_BYTES: u64 = 1 << 30;
 /// The number of sizes between the minimum and the full size.
 const STEPS: u64 = 256;
 /// How much of its full size a server has: from the least that works up to all of it.
@@ -143,8 +146,11 @@ impl Shape<'_> {
         PROCESS_BYTES + u64::from(self.shards) * of_shard + self.buffers(share)
     }
 
-    /// The largest share with which the process stays below `limit` bytes; without a limit, the full size.
+    /// The largest share with which the process stays below `limit` bytes. Without a limit, a single array has its full
+    /// size.
     fn share(&self, limit: Option<u64>) -> Result<Share, MemoryError> {
+        let of_many = || (UNLIMITED_BYTES * u64::from(self.shards)).max(self.total(Share::LEAST));
+        let limit = limit.or_else(|| (self.arrays > 1).then(of_many));
         let Some(limit) = limit.filter(|&limit| limit < self.total(Share::FULL)) else { return Ok(Share::FULL) };
         let expected = self.total(Share::LEAST);
         if limit < expected {
@@ -224,7 +230,24 @@ mod tests {
                 }
             }
             assert_eq!(shape.share(Some(shape.total(Share::FULL))).expect("all of it"), Share::FULL);
+            assert_eq!(shape.share(None).expect("without a limit"), Share::FULL);
             assert_eq!(shape.arenas(Share::FULL), full);
+        }
+    }
+
+    #[test]
+    fn many_arrays_share_what_some_have() {
+        let mut full = options_for(2).arenas;
+        full[CLIENT_ARENA] = CLIENT_BLOCKS;
+        let total = |arrays, shards| {
+            let shape = Shape { arrays, shards, slots: 2, full, frontends: &[] };
+            let share = shape.share(None).expect("no limit, no error");
+            (share, shape.total(share), shape.total(Share::LEAST))
+        };
+        assert_eq!(total(1, 2).0, Share::FULL);
+        for arrays in [32, 128, 300] {
+            let (share, bytes, least) = total(arrays, 2);
+            assert!(share != Share::FULL && bytes <= least.max(2 * UNLIMITED_BYTES), "{arrays}: {share:?}, {bytes}");
         }
     }
 }

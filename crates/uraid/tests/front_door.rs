@@ -325,6 +325,13 @@ fn stop_scan_stops_every_array_and_says_which_it_could_not() {
     drop(client);
     let done = scratch.uraid(["stop", "-s"]).expect_done();
     assert_eq!(done.stdout, "second: stopped\n");
+    // Two arrays of one process.
+    let words = ["--array", "first0", "first1", "--array", "second0", "second1"];
+    let words = words.map(|word| if word.starts_with('-') { word.into() } else { scratch.path(word) });
+    let both = scratch.ready(&[], &words);
+    let done = scratch.uraid(["stop", "--scan"]).expect_done();
+    assert_eq!(done.stdout, "first: stopped\nsecond: stopped\n");
+    served.push(both);
     served.into_iter().for_each(|served| assert_eq!(served.end().code, Some(0)));
 }
 

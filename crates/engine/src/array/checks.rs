@@ -1,4 +1,4 @@
-//! An array's calls for checks and repairs, and for what every pass is told.
+//! An array's calls for checks and repairs, for what every pass is told, and for who watches what changes.
 //! Owns: these calls of [`Array`]. Not here: what they do (`schedule::asked`).
 
 use super::Array;
@@ -68,5 +68,11 @@ impl<W: World> Array<W> {
     /// The result of the last check or repair; `None` if none has ended, or the next one has begun. Shard 0 only.
     pub fn checked(&self) -> Option<Checked> {
         self.lifecycle().passes.checked()
+    }
+
+    /// Returns when something of the array's state changes after this call. Errors and progress alone need not end it.
+    pub async fn next_change(&self) {
+        let mut is_first = true;
+        self.shared.view_changed.wait_for(|| (!std::mem::replace(&mut is_first, false)).then_some(())).await;
     }
 }

@@ -125,7 +125,9 @@ impl<W: World> ReadWatch<W> {
             (enough, vec![Watched::default(); layout.slots().into()], Allowance::new(&layout))
         };
         loop {
-            if let Either::Right(()) = race(self.shared.world.sleep(LOOK), self.shared.stopped()).await {
+            if let Either::Right(()) =
+                race(self.shared.world.sleep(self.until_next_look()), self.shared.stopped()).await
+            {
                 return;
             }
             let (looked, view) = (self.shared.balance.look(), self.shared.view());
@@ -137,6 +139,12 @@ impl<W: World> ReadWatch<W> {
                 }
             }
         }
+    }
+
+    /// The watches over all arrays of a thread look together, and so wake it once.
+    fn until_next_look(&self) -> Duration {
+        const NANOS: u64 = LOOK.as_nanos() as u64;
+        Duration::from_nanos(NANOS - self.shared.world.now().0 % NANOS)
     }
 
     /// Moves reads away from a member that has ended none. On a mirror, sending new reads elsewhere costs nothing.

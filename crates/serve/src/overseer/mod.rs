@@ -36,6 +36,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::{ArrayIndex, HostArray};
 use uraid_block::Slot;
+use uraid_block::local::race;
 use uraid_control::history::{self, Actor, CheckPlace};
 use uraid_control::log::alert;
 use uraid_control::protocol::{Method, NewDevices, RpcError};
@@ -44,9 +45,11 @@ use uraid_engine::view::Gate;
 use uraid_engine::{MemberState, Status};
 use uraid_format::MemberFlag;
 
-/// How often the status is checked. It is also checked after `fail`, and before and after the stop, so that no change
-/// is missed.
+/// The shortest time between two looks at the status, and that between two during a pass. It is also checked after
+/// `fail`, and before and after the stop, so that no change is missed.
 const PERIOD: Duration = Duration::from_millis(100);
+/// The longest time between two looks: a member's errors alone change nothing else.
+const PERIOD_MAX: Duration = Duration::from_secs(1);
 
 /// One array of a session.
 pub(crate) struct Overseer {
@@ -72,9 +75,8 @@ pub(crate) struct Overseer {
 }
 
 impl Overseer {
-    /// For array `index` of the session. Logs members that do not answer, from the array's start to its stop.
+    /// For array `index` of the session.
     pub(crate) fn new(session: Rc<Session>, index: ArrayIndex) -> Overseer {
-        session.local().spawn(silence::watch(session.clone(), index));
         let (array, paths) = (session.array(index), MemberPaths::new(session.clone(), index));
         let said = RefCell::new(array.status());
         let (is_failing, pace) = (Cell::new(false), RefCell::new(Pace::new()));
@@ -115,7 +117,13 @@ impl Overseer {
         let local = self.session.local();
         loop {
             self.say_changes();
-            self.note_pace(&self.status());
+            let status = self.status();
+            self.note_pace(&status);
+            if status.pass.is_none() {
+                // The arrays of a process look together, and so wake its thread once.
+                let rest = PERIOD_MAX.as_nanos() as u64 - local.now().0 % PERIOD_MAX.as_nanos() as u64;
+                race(self.array.next_change(), local.sleep(Duration::from_nanos(rest))).await;
+            }
             local.sleep(PERIOD).await;
         }
     }

@@ -7,6 +7,7 @@
 use crate::session::Session;
 use crate::session::message::ArrayCounts;
 use crate::stack::roster::MemberPath;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uraid_arrays::ArrayIndex;
@@ -68,22 +69,25 @@ impl Silence {
     }
 }
 
-/// Watches the members of an array until dropped.
-pub(crate) async fn watch(session: Rc<Session>, index: ArrayIndex) {
+/// Watches the members of all arrays of the process until dropped.
+pub(crate) async fn watch(session: Rc<Session>) {
     let local = session.local();
-    let mut members: Vec<Silence> = Vec::new();
+    let mut arrays: BTreeMap<ArrayIndex, Vec<Silence>> = BTreeMap::new();
     loop {
         local.sleep(PERIOD).await;
-        if let Either::Left((counts, _)) = race(session.counts(index), local.sleep(WAITS_MAX)).await
-            // If counts of a thread are missing, its requests may be the unanswered ones.
-            && counts.len() == usize::from(session.setup().shards)
-        {
-            say(&session, index, &mut members, &counts);
+        if let Either::Left(shards) = race(session.counts_of_all(), local.sleep(WAITS_MAX)).await {
+            for index in session.setup().stack.indexes() {
+                let counts: Vec<&ArrayCounts> = shards.iter().filter_map(|shard| shard.get(&index)).collect();
+                // If counts of a thread are missing, its requests may be the unanswered ones.
+                if counts.len() == usize::from(session.setup().shards) {
+                    say(&session, index, arrays.entry(index).or_default(), &counts);
+                }
+            }
         }
     }
 }
 
-fn say(session: &Session, index: ArrayIndex, members: &mut Vec<Silence>, counts: &[ArrayCounts]) {
+fn say(session: &Session, index: ArrayIndex, members: &mut Vec<Silence>, counts: &[&ArrayCounts]) {
     let (now, status) = (session.local().now(), session.array(index).status());
     members.resize(status.members.len(), Silence::default());
     let mut news = Vec::new();

@@ -2,7 +2,7 @@
 //! Owns: [`Message`]: what shards tell each other about clients and counts. Not here: when they are sent, and what
 //! follows (`session`), the engine's mail (`uraid_arrays`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use uraid_arrays::{ArrayIndex, ArrayMail};
 use uraid_block::ShardIndex;
@@ -30,6 +30,9 @@ pub(crate) struct ArrayCounts {
     pub members: Vec<MemberCounts>,
 }
 
+/// What one shard has counted of some arrays.
+pub(crate) type ShardCounts = BTreeMap<ArrayIndex, ArrayCounts>;
+
 impl ArrayCounts {
     /// The counts of one member. A shard that did not have it yet when it counted has none.
     pub(crate) fn member(&self, index: usize) -> MemberCounts {
@@ -49,10 +52,10 @@ pub(crate) enum Message {
     Close,
     /// To shard 0: this shard has no more clients.
     Closed(ClientsLeft),
-    /// From shard 0: send your counts.
-    CountsWanted,
-    /// To shard 0: what a shard has counted so far, for each array and for its clients.
-    Counts(ShardIndex, Vec<ArrayCounts>, Statistics),
+    /// From shard 0: send your counts of this array, or of all.
+    CountsWanted(Option<ArrayIndex>),
+    /// To shard 0: what a shard has counted so far of the arrays that were asked for, and of its clients.
+    Counts(ShardIndex, ShardCounts, Statistics),
     /// From shard 0: this is the device of a member that joins.
     Install(ArrayIndex, usize, Claimed),
     /// From shard 0: let the device of this member go.

@@ -10,7 +10,7 @@ mod stopping;
 
 use crate::background::Detachment;
 use crate::frontend::{ArrayExport, Frontends, OnShard, Served, Serving};
-use crate::session::message::{ArrayCounts, ClientsLeft, Message};
+use crate::session::message::{ArrayCounts, ClientsLeft, Message, ShardCounts};
 use crate::stack::{RunningStack, StackError};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +56,7 @@ pub(crate) struct Heard {
     /// Shards that have done what the last [`Message::Install`] or [`Message::LetGo`] asks for.
     pub(crate) seated: Cell<u16>,
     pub(crate) clients_left: RefCell<ClientsLeft>,
-    pub(crate) counts: RefCell<BTreeMap<ShardIndex, (Vec<ArrayCounts>, Statistics)>>,
+    pub(crate) counts: RefCell<BTreeMap<ShardIndex, (ShardCounts, Statistics)>>,
     pub(crate) changed: Notify,
 }
 
@@ -105,13 +105,14 @@ impl Station {
             Message::Array(ArrayMail { array, mail }) => return self.arrays[array.0].deliver(mail),
             Message::Client(frontend, client) => return self.frontends[frontend].adopt(client),
             Message::Serve => return self.frontends.iter().for_each(|frontend| frontend.clone().serve()),
-            Message::CountsWanted => {
-                let of = |array: &Rc<HostArray>| ArrayCounts {
-                    requests: array.counters(),
-                    times: array.request_times(),
-                    members: array.member_counts(),
+            Message::CountsWanted(of) => {
+                let counts = |index: ArrayIndex| {
+                    let array = &self.arrays[index.0];
+                    let (requests, times, members) = (array.counters(), array.request_times(), array.member_counts());
+                    (index, ArrayCounts { requests, times, members })
                 };
-                let counts = self.arrays.iter().map(of).collect();
+                let is_wanted = |index: &ArrayIndex| of.is_none_or(|of| of == *index);
+                let counts = self.setup.stack.indexes().filter(is_wanted).map(counts).collect();
                 return self.shard.post(FIRST, Message::Counts(self.shard.index(), counts, self.statistics()));
             }
             Message::Counts(of, counts, clients) => drop(heard.counts.borrow_mut().insert(of, (counts, clients))),
@@ -280,16 +281,26 @@ impl Session {
     /// The counts of each shard for one array, and the sum over the clients of the process. Counts of slow shards that
     /// have not arrived in time are left out.
     pub(crate) async fn counts(&self, of: ArrayIndex) -> (Vec<ArrayCounts>, Statistics) {
+        let (shards, clients) = self.counts_of(Some(of)).await;
+        (shards.into_iter().filter_map(|mut counts| counts.remove(&of)).collect(), clients)
+    }
+
+    /// The same for all arrays.
+    pub(crate) async fn counts_of_all(&self) -> Vec<ShardCounts> {
+        self.counts_of(None).await.0
+    }
+
+    async fn counts_of(&self, of: Option<ArrayIndex>) -> (Vec<ShardCounts>, Statistics) {
         let _one = self.counting.acquire(1).await;
         let (shard, heard) = (&self.station.shard, &self.station.heard);
         heard.counts.borrow_mut().clear();
-        self.station.tell_all(|| Message::CountsWanted);
+        self.station.tell_all(|| Message::CountsWanted(of));
         let all = heard.wait(|heard| heard.counts.borrow().len() >= usize::from(shard.count()));
         race(all, shard.sleep(COUNTING_TIME_MAX)).await;
-        let all = heard.counts.borrow();
+        let all = heard.counts.take();
         let mut clients = Statistics::default();
         all.values().for_each(|(_, shard)| clients += *shard);
-        (all.values().map(|(counts, _)| counts[of.0].clone()).collect(), clients)
+        (all.into_values().map(|(counts, _)| counts).collect(), clients)
     }
 
     /// Waits until no member comes or goes, and keeps others from it until the permit is dropped.

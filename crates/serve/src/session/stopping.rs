@@ -112,8 +112,9 @@ impl Session {
     async fn silent_members(&self) -> Vec<(ArrayIndex, String)> {
         let stack = &self.setup().stack;
         let mut silent = Vec::new();
+        let shards = self.counts_of_all().await;
         for index in stack.indexes() {
-            let (counts, _) = self.counts(index).await;
+            let counts: Vec<_> = shards.iter().filter_map(|shard| shard.get(&index)).collect();
             let states = self.station.arrays[index.0].status().members;
             for (at, (seat, state)) in stack.array(index).roster.seats().zip(states).enumerate() {
                 let is_silent = counts.iter().any(|shard| shard.member(at).unanswered_for >= UNANSWERED_MIN);

@@ -58,10 +58,12 @@ pub(crate) fn run(args: &StopArgs) -> Result<(), ClientError> {
     let mut outcome = if is_incomplete { not_all() } else { Ok(()) };
     for report in reports {
         let name = &report.name;
-        let of_one = StopArgs { array: vec![report.own_word()], scan: false, control: None, ..*args };
+        // The others of its process are to be stopped, too.
+        let of_one = StopArgs { array: vec![report.own_word()], scan: false, control: None, all: true, ..*args };
         match stop_one(&of_one) {
-            // Arrays in an array stop with it.
-            Ok(()) | Err(ClientError::NotRunning { .. }) => {}
+            Ok(()) => {}
+            // It ran a moment ago: arrays of one process stop together, and those in an array with it.
+            Err(ClientError::NotRunning { .. }) => print(&format!("{name}: stopped\n")),
             Err(error) => {
                 warn(&format!("{name}: is not stopped: {}", with_causes(&error)));
                 outcome = not_all();
