@@ -289,6 +289,19 @@ pub fn leave_stdout() {
     }
 }
 
+/// Where stderr is a file in memory, which the caller has read until here, what follows is lost: it would fill the memory.
+pub fn leave_memory() {
+    let is_in_memory = |path: PathBuf| path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:");
+    if !std::fs::read_link("/proc/self/fd/2").is_ok_and(is_in_memory) {
+        return;
+    }
+    if let Some(outputs) = OUTPUTS.get() {
+        outputs.stderr.finish(Instant::now() + FINISH_TIME_MAX);
+    }
+    // If it fails, the log goes on in memory.
+    let _ = File::options().write(true).open("/dev/null").map(rustix::stdio::dup2_stderr);
+}
+
 fn stdout_to_null() -> bool {
     File::options().write(true).open("/dev/null").is_ok_and(|null| rustix::stdio::dup2_stdout(null).is_ok())
 }

@@ -10,6 +10,8 @@
 //! ```
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setsid};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -25,6 +27,11 @@ use uraid_host::close_descriptors_on_exec;
 
 /// How often the command looks for new lines in the log.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// The room that a log has from its beginning.
+const START_LOG_BYTES: u64 = 64 << 10;
+/// The name of a log in memory.
+const MEMORY_LOG: &str = "uraid-log";
 
 /// Why there is no server in the background.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +54,28 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> BackgroundError {
     |source| BackgroundError::Io { path, source }
 }
 
+/// The log file; where its file system has no room for what a start says, memory in its place, so that at least the
+/// caller is told.
+fn with_room(log: File, path: &Path) -> Result<File, BackgroundError> {
+    // Other errors tell nothing of the room: not every file system can reserve it, and a limit on file sizes is told of
+    // when it is met.
+    let Err(error @ (Errno::NOSPC | Errno::DQUOT)) =
+        rustix::fs::fallocate(&log, FallocateFlags::KEEP_SIZE, 0, START_LOG_BYTES)
+    else {
+        return Ok(log);
+    };
+    let _ = fs::remove_file(path);
+    warn(&format!(
+        "the log cannot be kept: no room for it in {}: {}; what the server says until it is ready is said here, and what it \
+         says later is lost: make room, and start it again",
+        path.parent().unwrap_or(path).display(),
+        uraid_host::io_text(&error.into())
+    ));
+    rustix::fs::memfd_create(MEMORY_LOG, MemfdFlags::CLOEXEC)
+        .map(File::from)
+        .map_err(|error| failed(path)(error.into()))
+}
+
 /// A server that this process has started.
 pub struct Background {
     /// Its process.
@@ -62,7 +91,7 @@ impl Background {
     /// `uraid serve WORDS`, whose log is this new file.
     pub fn start(words: impl IntoIterator<Item = OsString>, path: PathBuf) -> Result<Background, BackgroundError> {
         let log = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path);
-        let log = log.map_err(failed(&path))?;
+        let log = with_room(log.map_err(failed(&path))?, &path)?;
         let unused = path.clone();
         Background::start_with(words, path, log).inspect_err(|_| {
             // Nothing has begun to write to it.
@@ -181,9 +210,10 @@ impl Detachment {
             let named = path.with_file_name(format!("{}.log", names::file_name(array)));
             // What the server before it has said may tell why it ended.
             let _ = fs::rename(&named, named.with_extension("log.old"));
-            let log = if fs::rename(&path, &named).is_ok() { named } else { path };
-            let pid = std::process::id();
+            let (log, pid) = (if fs::rename(&path, &named).is_ok() { named } else { path }, std::process::id());
             warn(&format!("{array}: is served in the background by process {pid}; its log is {}", log.display()));
+        } else if self == Detachment::NamesLog {
+            warn(&format!("{array}: is served in the background by process {}, without a log", std::process::id()));
         }
         self.is_awaited()
     }
@@ -203,6 +233,7 @@ impl Detachment {
     /// The command has everything that it waits for.
     pub(crate) fn leave(self) {
         if self != Detachment::None {
+            log::leave_memory();
             log::leave_stdout();
         }
     }

@@ -2,6 +2,7 @@
 //! Owns: the command as a shell calls it, a start that fails, signals of the terminal. Not here: the server of `mount`
 //! (`mounting`), which runtime directory it is (`runtime_directory`).
 
+use crate::common::tmpfs::Tmpfs;
 use crate::common::{Client, Done, MIB, Scratch, wait};
 use std::fs::{self, File};
 use std::io::Read;
@@ -136,6 +137,34 @@ fn a_start_that_fails_says_why_with_the_same_exit_code_and_leaves_nothing() {
     assert_eq!(scratch.uraid(words(&["--run"], &members[..1])).code, Some(1));
     assert_eq!(fs::read_to_string(scratch.path("home.log")).expect("its log"), said);
     scratch.stop_when_left("home");
+}
+
+#[test]
+fn without_room_for_a_log_the_start_says_all_the_same_why_it_fails_and_what_is_lost() {
+    let scratch = Scratch::new();
+    let members = home(&scratch);
+    let Some(small) = Tmpfs::mount(&scratch, "size=64k,mode=0700") else {
+        eprintln!("SKIPPED without_room_for_a_log_...: a tmpfs cannot be mounted here (needs root)");
+        return;
+    };
+    small.fill();
+    let uraid = |words: Vec<PathBuf>| {
+        let output = scratch.command(words).env("URAID_RUNTIME_DIR", &small.0).output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = uraid(words(&[], &members[..1]));
+    assert_eq!(code, Some(1), "{said}");
+    let no_log = format!("the log cannot be kept: no room for it in {}: no space left", small.0.display());
+    assert!(said.contains(&no_log) && said.contains("found 1 member") && said.contains("--run to start"), "{said}");
+    assert!(!said.contains("has not said why"), "{said}");
+    let (code, said) = uraid(words(&[], &members));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(&no_log) && said.contains("without a log"), "{said}");
+    assert!(said.contains("may have another number at its next start: "), "{said}");
+    let (code, said) = uraid(["stop", "home"].map(PathBuf::from).to_vec());
+    assert_eq!(code, Some(0), "{said}");
+    let left: Vec<_> = fs::read_dir(&small.0).expect("ours").map(|entry| entry.expect("ours").file_name()).collect();
+    assert_eq!(left, ["filler"], "only what filled it is left");
 }
 
 /// `$(uraid serve --background ...)` waits for the end of its pipe, and a script's lock goes with the script.

@@ -205,8 +205,8 @@ fn write(path: &Path, entries: &[Entry], array: &Named, number: u32) -> io::Resu
     let fresh = path.with_file_name(format!("{MAP}.new"));
     // Only the holder of the lock is here: what is there was left by a crash, or is something that cannot be written to.
     let _ = fs::remove_file(&fresh);
-    File::create_new(&fresh)?.write_all(content.as_bytes())?;
-    fs::rename(&fresh, path)
+    let written = File::create_new(&fresh).and_then(|mut file| file.write_all(content.as_bytes()));
+    written.and_then(|()| fs::rename(&fresh, path)).inspect_err(|_| drop(fs::remove_file(&fresh)))
 }
 
 #[cfg(test)]
