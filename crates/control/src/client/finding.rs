@@ -87,13 +87,15 @@ impl Answered {
             match answer {
                 Ok((client, report)) => match report.fit(word) {
                     Some(fit) => {
-                        let is_clear = fit == Fit::Name && own == Some(client.socket());
+                        // A socket that is called as the word may be of an array that does not answer.
+                        let is_clear = fit != Fit::Name || own.is_none_or(|own| own == client.socket());
                         until = until.or(is_clear.then(|| Instant::now() + OTHERS_TIME_MAX));
                         fits.push((fit, client, report));
                     }
                     None if report.has_member(&written) => {
-                        // A path is no name.
-                        until = until.or(word.contains('/').then(|| Instant::now() + OTHERS_TIME_MAX));
+                        // A path is no name, and a word that names no socket is hardly one.
+                        let is_clear = word.contains('/') || own.is_none();
+                        until = until.or(is_clear.then(|| Instant::now() + OTHERS_TIME_MAX));
                         answered.with_member.push((client, report));
                     }
                     None => answered.others.push((client, report)),
