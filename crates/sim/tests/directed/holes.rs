@@ -82,3 +82,35 @@ fn a_resync_of_holes_reads_nothing_and_finds_each_stretch_of_data() {
         }
     }
 }
+
+/// A spare that stores something takes the slot of a member; all others are holes.
+#[test]
+fn a_recovery_of_holes_makes_one_of_what_the_spare_stores() {
+    const MEMBER: u64 = 24;
+    for (level, layout, slots) in super::spares::CASES {
+        for shards in [1, 2] {
+            for at in (0..MEMBER).step_by(stride(5)) {
+                let case = format!("raid{level} {layout:#x} of {slots}, {shards} shards, from {at}");
+                let mut rig = super::spares::rig_with_spare_that(level, layout, slots, shards, (1, true));
+                let data = rig.setup.data_offsets[usize::from(slots)] as usize * 512;
+                let mut image = rig.disk(slots).medium().current().to_vec();
+                image[data + at as usize * 512..data + (at + 1) as usize * 512].fill(0xA5);
+                rig.disk(slots).replace(image);
+                for slot in 0..slots {
+                    let data = rig.setup.data_offsets[usize::from(slot)] as usize * 512;
+                    let mut image = rig.disk(slot).medium().current().to_vec();
+                    image[data..].fill(0);
+                    rig.disk(slot).replace(image);
+                }
+                let config = Config { pass_window: Sectors(2), pass_skip: Sectors(4), ..Config::default() };
+                let live = start_with(&mut rig, &[], &config);
+                super::spares::fail(&rig, &live, 1);
+                super::spares::wait(&rig, &live);
+                let stored = rig.disk(slots).medium().current()[data..data + MEMBER as usize * 512].to_vec();
+                let used = live.arrays[0].layout().member_used(Slot(0)).0 as usize * 512;
+                assert!(stored[..used - 1024].iter().all(|byte| *byte == 0), "{case}: zeroes, as the others have");
+                rig.power_off();
+            }
+        }
+    }
+}

@@ -9,13 +9,18 @@ use uraid_sim::machine::member::{Access, Op, Watch};
 
 /// An array with one spare, which no array uses yet. Its number is that of its disk: the slots.
 pub(super) fn rig_with_spare(level: i32, layout: u32, slots: u16, shards: u16) -> Rig {
+    rig_with_spare_that(level, layout, slots, shards, (0, false))
+}
+
+/// `discard`: what members do with discards and holes, as in [`Setup::discard`].
+pub(super) fn rig_with_spare_that(level: i32, layout: u32, slots: u16, shards: u16, discard: (u64, bool)) -> Rig {
     let chunk = if level == 1 { 0 } else { 2 };
     let shape = Shape { level, layout, chunk, slots, size: 24, member_sizes: Vec::new() };
     let mut rng = Rng::new(11);
     let executor = Executor::new(rng.fork(), false);
     let plain = Setup::plain(shape);
     let (data_offsets, data_sizes) = (vec![16; usize::from(slots) + 1], vec![24; usize::from(slots) + 1]);
-    let setup = Setup { spares: 1, shards, data_offsets, data_sizes, pass_window: Sectors(3), ..plain };
+    let setup = Setup { spares: 1, shards, discard, data_offsets, data_sizes, pass_window: Sectors(3), ..plain };
     let rig = Rig::new(executor, rng, Rc::new(setup), Rc::new(RefCell::new(Tally::default())));
     // The guard knows what lies where on members that keep their slot.
     rig.disk(slots).set_watch(None);
